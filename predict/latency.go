@@ -2,7 +2,6 @@ package predict
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
 	"sync"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/check"
 	"github.com/endpick/endpick/predict/internal/learn"
 )
 
@@ -113,24 +113,17 @@ func NewLatency(config LatencyConfig) (Latency, error) {
 func (c *LatencyConfig) validate() error {
 	switch {
 	case !(c.Share >= 0 && c.Share <= 1):
-		return badConfig("Share", "is %v, want 0 to 1", c.Share)
+		return check.Bad("predict.LatencyConfig.Share", "is %v, want 0 to 1", c.Share)
 	case c.Trees < 0 || c.Trees > maxTrees:
-		return badConfig("Trees", "is %d, want 0 to %d", c.Trees, maxTrees)
+		return check.Bad("predict.LatencyConfig.Trees", "is %d, want 0 to %d", c.Trees, maxTrees)
 	case c.Samples < 0 || c.Samples > maxSamples:
-		return badConfig("Samples", "is %d, want 0 to %d", c.Samples, maxSamples)
-	case c.MaxAge < 0:
-		return badConfig("MaxAge", "is %v, want 0 or more", c.MaxAge)
-	case c.RefitEvery < 0:
-		return badConfig("RefitEvery", "is %d, want 0 or more", c.RefitEvery)
-	case c.MaxModels < 0:
-		return badConfig("MaxModels", "is %d, want 0 or more", c.MaxModels)
+		return check.Bad("predict.LatencyConfig.Samples", "is %d, want 0 to %d", c.Samples, maxSamples)
 	}
-	c.MaxModels = cmp.Or(c.MaxModels, defaultMaxModels)
-	return nil
-}
-
-func badConfig(field, reason string, args ...any) error {
-	return &endpick.ConfigError{Field: "predict.LatencyConfig." + field, Reason: fmt.Sprintf(reason, args...)}
+	return cmp.Or(
+		check.Default("predict.LatencyConfig.MaxAge", &c.MaxAge, 0),
+		check.Default("predict.LatencyConfig.RefitEvery", &c.RefitEvery, 0),
+		check.Default("predict.LatencyConfig.MaxModels", &c.MaxModels, defaultMaxModels),
+	)
 }
 
 func (c *LatencyConfig) learner(target learn.Target) learn.Config {

@@ -329,11 +329,11 @@ func TestNewLatencyRefusesABadConfig(t *testing.T) {
 		config LatencyConfig
 		want   string
 	}{
-		{LatencyConfig{MaxModels: -1}, "endpick: config: predict.LatencyConfig.MaxModels is -1, want 0 or more"},
+		{LatencyConfig{MaxModels: -1}, "endpick: config: predict.LatencyConfig.MaxModels is negative"},
 		{LatencyConfig{Trees: 5000}, "endpick: config: predict.LatencyConfig.Trees is 5000, want 0 to 1024"},
 		{LatencyConfig{Samples: -1}, "endpick: config: predict.LatencyConfig.Samples is -1, want 0 to 1048575"},
-		{LatencyConfig{MaxAge: -1}, "endpick: config: predict.LatencyConfig.MaxAge is -1ns, want 0 or more"},
-		{LatencyConfig{RefitEvery: -1}, "endpick: config: predict.LatencyConfig.RefitEvery is -1, want 0 or more"},
+		{LatencyConfig{MaxAge: -1}, "endpick: config: predict.LatencyConfig.MaxAge is negative"},
+		{LatencyConfig{RefitEvery: -1}, "endpick: config: predict.LatencyConfig.RefitEvery is negative"},
 		{LatencyConfig{Share: -1}, "endpick: config: predict.LatencyConfig.Share is -1, want 0 to 1"},
 		{LatencyConfig{Share: 2}, "endpick: config: predict.LatencyConfig.Share is 2, want 0 to 1"},
 		{LatencyConfig{Share: math.NaN()}, "endpick: config: predict.LatencyConfig.Share is NaN, want 0 to 1"},

@@ -1,6 +1,9 @@
 package scorer
 
-import "github.com/endpick/endpick"
+import (
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/check"
+)
 
 // Cost makes a scorer from a cost function: the candidate with the lowest cost
 // scores highest. The score is 1/(2 + 2·cost), within [0, 0.5], for costs of
@@ -23,7 +26,7 @@ func (s *costScorer) Name() string { return s.name }
 
 func (s *costScorer) Validate() error {
 	if s.cost == nil {
-		return &endpick.ConfigError{Field: "scorer.Cost", Reason: "has no function"}
+		return check.Bad("scorer.Cost", "has no function")
 	}
 	return nil
 }

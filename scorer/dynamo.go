@@ -2,10 +2,10 @@ package scorer
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/check"
 )
 
 // Dynamo is the cost of NVIDIA Dynamo's router, in blocks: the least w·(F + Q)/block + context/block, where context is
@@ -16,7 +16,7 @@ type dynamo struct{ prefillWeight float64 }
 
 func (s dynamo) Validate() error {
 	if !(s.prefillWeight >= 0) || math.IsInf(s.prefillWeight, 1) {
-		return &endpick.ConfigError{Field: "scorer.Dynamo", Reason: fmt.Sprintf("has a prefill weight of %v, not above zero and finite", s.prefillWeight)}
+		return check.Bad("scorer.Dynamo", "has a prefill weight of %v, not above zero and finite", s.prefillWeight)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/check"
 )
 
 // Hotspot is LMetric's two-phase detector of prefix hotspots (section 5.2 of its
@@ -56,15 +57,12 @@ type hotspot struct {
 }
 
 func (h *hotspot) Validate() error {
-	for _, f := range []struct {
-		name  string
-		value int64
-	}{{"Window", int64(h.config.Window)}, {"Classes", int64(h.config.Classes)}, {"HeadTokens", int64(h.config.HeadTokens)}} {
-		if f.value < 0 {
-			return &endpick.ConfigError{Field: "scorer.HotspotConfig." + f.name, Reason: "is negative"}
-		}
-	}
-	return nil
+	c := h.config
+	return cmp.Or(
+		check.Default("scorer.HotspotConfig.Window", &c.Window, 0),
+		check.Default("scorer.HotspotConfig.Classes", &c.Classes, 0),
+		check.Default("scorer.HotspotConfig.HeadTokens", &c.HeadTokens, 0),
+	)
 }
 
 // windowParts is the number of parts of the window, which slides by one part.

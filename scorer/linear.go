@@ -2,9 +2,9 @@ package scorer
 
 import (
 	"cmp"
-	"fmt"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/check"
 )
 
 // Linear is the linear combination that Bailian uses: the least λ(1 − H/L) + (1
@@ -16,7 +16,7 @@ type linear struct{ lambda float64 }
 
 func (s linear) Validate() error {
 	if !(s.lambda >= 0 && s.lambda <= 1) {
-		return &endpick.ConfigError{Field: "scorer.Linear", Reason: fmt.Sprintf("has a lambda of %v, not within [0, 1]", s.lambda)}
+		return check.Bad("scorer.Linear", "has a lambda of %v, not within [0, 1]", s.lambda)
 	}
 	return nil
 }

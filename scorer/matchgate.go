@@ -1,9 +1,8 @@
 package scorer
 
 import (
-	"fmt"
-
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/check"
 )
 
 // MatchGate keeps the candidates with the longest match, unless load is out of
@@ -32,11 +31,11 @@ func (g matchGate) Validate() error {
 	c := g.config
 	switch {
 	case !(c.Share >= 0 && c.Share < 1):
-		return &endpick.ConfigError{Field: "scorer.MatchGateConfig.Share", Reason: fmt.Sprintf("is %v, not within [0, 1)", c.Share)}
+		return check.Bad("scorer.MatchGateConfig.Share", "is %v, not within [0, 1)", c.Share)
 	case !(c.Range >= 0):
-		return &endpick.ConfigError{Field: "scorer.MatchGateConfig.Range", Reason: fmt.Sprintf("is %v, not zero or above", c.Range)}
+		return check.Bad("scorer.MatchGateConfig.Range", "is %v, not zero or above", c.Range)
 	case !(c.Ratio >= 0):
-		return &endpick.ConfigError{Field: "scorer.MatchGateConfig.Ratio", Reason: fmt.Sprintf("is %v, not zero or above", c.Ratio)}
+		return check.Bad("scorer.MatchGateConfig.Ratio", "is %v, not zero or above", c.Ratio)
 	}
 	return nil
 }

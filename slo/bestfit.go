@@ -1,12 +1,12 @@
 package slo
 
 import (
-	"fmt"
 	"math"
 	"sync"
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/check"
 )
 
 // BestFitConfig configures [NewBestFit]. The zero value is the paper's
@@ -35,7 +35,7 @@ type BestFitConfig struct {
 
 func (c *BestFitConfig) validate() error {
 	if !(c.PrefillRate >= 0) || math.IsInf(c.PrefillRate, 1) {
-		return &endpick.ConfigError{Field: "slo.BestFitConfig.PrefillRate", Reason: fmt.Sprintf("is %v", c.PrefillRate)}
+		return check.Bad("slo.BestFitConfig.PrefillRate", "is %v", c.PrefillRate)
 	}
 	c.Headroom = c.Headroom.orDefault()
 	return nil

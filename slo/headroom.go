@@ -2,9 +2,9 @@ package slo
 
 import (
 	"cmp"
-	"fmt"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/check"
 )
 
 // HeadroomConfig configures a [Headroom]. The zero value is the paper's
@@ -29,13 +29,9 @@ type HeadroomConfig struct {
 func (c *HeadroomConfig) validate() error {
 	c.TTFTWeight = cmp.Or(c.TTFTWeight, 0.8)
 	if !(c.TTFTWeight > 0 && c.TTFTWeight < 1) {
-		return &endpick.ConfigError{Field: "slo.HeadroomConfig.TTFTWeight", Reason: fmt.Sprintf("is %v, outside (0, 1)", c.TTFTWeight)}
+		return check.Bad("slo.HeadroomConfig.TTFTWeight", "is %v, outside (0, 1)", c.TTFTWeight)
 	}
-	if c.OutputTokens < 0 {
-		return &endpick.ConfigError{Field: "slo.HeadroomConfig.OutputTokens", Reason: "is negative"}
-	}
-	c.OutputTokens = cmp.Or(c.OutputTokens, 300)
-	return nil
+	return check.Default("slo.HeadroomConfig.OutputTokens", &c.OutputTokens, 300)
 }
 
 // Headroom measures how far a prediction stays below the targets of the request

@@ -1,11 +1,11 @@
 package slo
 
 import (
-	"cmp"
 	"sync"
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/check"
 )
 
 // WarmupConfig configures [NewWarmup]. The zero value is ready to use.
@@ -29,10 +29,9 @@ type WarmupConfig struct {
 //
 // The filter belongs to one router.
 func NewWarmup(config WarmupConfig) (endpick.Filter, error) {
-	if config.Ramp < 0 {
-		return nil, &endpick.ConfigError{Field: "slo.WarmupConfig.Ramp", Reason: "is negative"}
+	if err := check.Default("slo.WarmupConfig.Ramp", &config.Ramp, time.Minute); err != nil {
+		return nil, err
 	}
-	config.Ramp = cmp.Or(config.Ramp, time.Minute)
 	return &warmup{ramp: config.Ramp}, nil
 }
 

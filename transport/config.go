@@ -3,12 +3,12 @@ package transport
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/check"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport/health"
 	"github.com/endpick/endpick/transport/internal/host"
@@ -161,10 +161,6 @@ type Config struct {
 	Warn func(in *http.Request, err error)
 }
 
-func badConfig(field, reason string) error {
-	return &endpick.ConfigError{Field: "transport.Config." + field, Reason: reason}
-}
-
 // sending names a field that is set and only of use for sending requests; empty: none.
 func (c *Config) sending() string {
 	for field, set := range map[string]bool{
@@ -186,38 +182,31 @@ func (c *Config) sending() string {
 func (c *Config) validate() error {
 	switch {
 	case c.Router == nil:
-		return badConfig("Router", "is nil")
+		return check.Bad("transport.Config.Router", "is nil")
 	case c.Health != nil && c.Health.Core().Router() != c.Router:
-		return badConfig("Health", "is over another router")
+		return check.Bad("transport.Config.Health", "is over another router")
 	case !(c.RetryShare >= 0 && c.RetryShare <= 1):
-		return badConfig("RetryShare", "is not within 0 and 1")
+		return check.Bad("transport.Config.RetryShare", "is not within 0 and 1")
 	}
 	c.RetryShare = cmp.Or(c.RetryShare, 0.2)
 	return cmp.Or(
-		orDefault("MaxBodyBytes", &c.MaxBodyBytes, 32<<20), orDefault("MaxAttempts", &c.MaxAttempts, 3),
-		orDefault("RetryBurst", &c.RetryBurst, 100), orDefault("MaxItems", &c.MaxItems, 0), orDefault("Fallbacks", &c.Fallbacks, 0),
-		orDefault("FirstByteTimeout", &c.FirstByteTimeout, 2*time.Minute),
-		orDefault("StallTimeout", &c.StallTimeout, 2*time.Minute),
-		orDefault("LoadTimeout", &c.LoadTimeout, 10*time.Minute),
-		orDefault("ResponseTimeout", &c.ResponseTimeout, 10*time.Minute),
-		orDefault("KeepAlive", &c.KeepAlive, 0),
-		orDefault("UpgradeTimeout", &c.UpgradeTimeout, time.Hour),
+		check.Default("transport.Config.MaxBodyBytes", &c.MaxBodyBytes, 32<<20),
+		check.Default("transport.Config.MaxAttempts", &c.MaxAttempts, 3),
+		check.Default("transport.Config.RetryBurst", &c.RetryBurst, 100),
+		check.Default("transport.Config.Fallbacks", &c.Fallbacks, 0),
+		check.Default("transport.Config.FirstByteTimeout", &c.FirstByteTimeout, 2*time.Minute),
+		check.Default("transport.Config.StallTimeout", &c.StallTimeout, 2*time.Minute),
+		check.Default("transport.Config.LoadTimeout", &c.LoadTimeout, 10*time.Minute),
+		check.Default("transport.Config.ResponseTimeout", &c.ResponseTimeout, 10*time.Minute),
+		check.Default("transport.Config.KeepAlive", &c.KeepAlive, 0),
+		check.Default("transport.Config.UpgradeTimeout", &c.UpgradeTimeout, time.Hour),
 	)
-}
-
-// orDefault replaces a field that is zero; negative: an error.
-func orDefault[T int | int64 | time.Duration](field string, v *T, to T) error {
-	if *v < 0 {
-		return badConfig(field, "is negative")
-	}
-	*v = cmp.Or(*v, to)
-	return nil
 }
 
 // validateSending is the rest of validate for a Transport.
 func (c *Config) validateSending() error {
 	if c.Fallbacks != 0 {
-		return badConfig("Fallbacks", "is for a Dispatcher: a Transport asks other endpoints itself")
+		return check.Bad("transport.Config.Fallbacks", "is for a Dispatcher: a Transport asks other endpoints itself")
 	}
 	for _, e := range c.Router.Endpoints() {
 		if _, err := host.Parse(e.Candidate.Endpoint.Address); err != nil {
@@ -225,7 +214,7 @@ func (c *Config) validateSending() error {
 			if e.Candidate.Endpoint.Address == "" {
 				what = "which has no Address"
 			}
-			return badConfig("Router", fmt.Sprintf("has endpoint %q, %s", e.Candidate.Endpoint.ID, what))
+			return check.Bad("transport.Config.Router", "has endpoint %q, %s", e.Candidate.Endpoint.ID, what)
 		}
 	}
 	if c.Base == nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/check"
 	"github.com/endpick/endpick/transport/internal/dialect"
 	"github.com/endpick/endpick/transport/internal/health"
 )
@@ -37,7 +38,7 @@ type Dispatcher struct {
 // EnableEndpointHeader.
 func NewDispatcher(config Config) (*Dispatcher, error) {
 	if field := config.sending(); field != "" {
-		return nil, badConfig(field, "is for a Transport, which sends requests")
+		return nil, check.Bad("transport.Config."+field, "is for a Transport, which sends requests")
 	}
 	config.DisableResume = true
 	return newDispatcher(config)

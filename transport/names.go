@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/check"
 	"github.com/endpick/endpick/transport/internal/dialect"
 )
 
@@ -38,7 +39,7 @@ func validateNames(all map[string]Name) error {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		n := all[name]
 		bad := func(format string, args ...any) error {
-			return badConfig(fmt.Sprintf("Names[%q]", name), fmt.Sprintf(format, args...))
+			return check.Bad(fmt.Sprintf("transport.Config.Names[%q]", name), format, args...)
 		}
 		sum, seen := 0.0, map[string]bool{}
 		switch {

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"sync/atomic"
 
+	"github.com/endpick/endpick/internal/check"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport/internal/dialect"
 )
@@ -59,7 +60,7 @@ func New(config Config) (*Transport, error) {
 	}
 	t := &Transport{d: d, config: c, wire: c.Wrap(c.Base), modelCalls: make(chan struct{}, maxModelCalls)}
 	if t.wire == nil {
-		return nil, badConfig("Wrap", "has returned nil")
+		return nil, check.Bad("transport.Config.Wrap", "has returned nil")
 	}
 	if t.queue, err = newGatewayQueue(t, c.Queue); err != nil {
 		return nil, err

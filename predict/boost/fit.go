@@ -7,7 +7,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/check"
 )
 
 const (
@@ -42,19 +42,19 @@ type Config struct {
 func (c *Config) validate() error {
 	switch {
 	case c.Features < 1 || c.Features > maxFeatures:
-		return badConfig("Features", "is %d, want 1 to %d", c.Features, maxFeatures)
+		return check.Bad("boost.Config.Features", "is %d, want 1 to %d", c.Features, maxFeatures)
 	case c.Trees < 0 || c.Trees > maxTrees:
-		return badConfig("Trees", "is %d, want 0 to %d", c.Trees, maxTrees)
+		return check.Bad("boost.Config.Trees", "is %d, want 0 to %d", c.Trees, maxTrees)
 	case !(c.LearningRate >= 0 && c.LearningRate <= 1):
-		return badConfig("LearningRate", "is %v, want 0 to 1", c.LearningRate)
+		return check.Bad("boost.Config.LearningRate", "is %v, want 0 to 1", c.LearningRate)
 	case !(c.Shrinkage >= 0) || math.IsInf(c.Shrinkage, 0):
-		return badConfig("Shrinkage", "is %v, want a finite number of rows", c.Shrinkage)
+		return check.Bad("boost.Config.Shrinkage", "is %v, want a finite number of rows", c.Shrinkage)
 	case len(c.Prior) > maxFeatures:
-		return badConfig("Prior", "has %d columns, want at most %d", len(c.Prior), maxFeatures)
+		return check.Bad("boost.Config.Prior", "has %d columns, want at most %d", len(c.Prior), maxFeatures)
 	}
 	for _, f := range c.Prior {
 		if f < 0 || f >= c.Features {
-			return badConfig("Prior", "names column %d of %d", f, c.Features)
+			return check.Bad("boost.Config.Prior", "names column %d of %d", f, c.Features)
 		}
 	}
 	c.Trees = cmp.Or(c.Trees, defaultTrees)
@@ -279,7 +279,3 @@ func exp(x float64) float64 { return math.Exp(max(-700, min(x, 700))) }
 
 // Trees returns how many trees the model has: none if there were too few rows for any.
 func (m *Model) Trees() int { return len(m.trees) }
-
-func badConfig(field, reason string, args ...any) error {
-	return &endpick.ConfigError{Field: "boost.Config." + field, Reason: fmt.Sprintf(reason, args...)}
-}

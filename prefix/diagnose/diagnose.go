@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/check"
 	"github.com/endpick/endpick/transport/recording"
 )
 
@@ -28,22 +28,16 @@ type Config struct {
 }
 
 func (c *Config) validate() error {
-	bad := func(field, reason string) error {
-		return &endpick.ConfigError{Field: "diagnose.Config." + field, Reason: reason}
-	}
 	switch {
 	case !(c.Price >= 0) || math.IsInf(c.Price, 1):
-		return bad("Price", "is negative or not finite")
+		return check.Bad("diagnose.Config.Price", "is negative or not finite")
 	case !(c.CachedMultiplier >= 0 && c.CachedMultiplier <= 1):
-		return bad("CachedMultiplier", "is not within 0 and 1")
-	case c.Window < 0:
-		return bad("Window", "is negative")
-	case c.MinTokens < 0:
-		return bad("MinTokens", "is negative")
+		return check.Bad("diagnose.Config.CachedMultiplier", "is not within 0 and 1")
 	}
-	c.Window = cmp.Or(c.Window, time.Hour)
-	c.MinTokens = cmp.Or(c.MinTokens, 32)
-	return nil
+	return cmp.Or(
+		check.Default("diagnose.Config.Window", &c.Window, time.Hour),
+		check.Default("diagnose.Config.MinTokens", &c.MinTokens, 32),
+	)
 }
 
 // Report is the result of [Explain].

@@ -12,7 +12,7 @@ import (
 
 	"github.com/go-zeromq/zmq4"
 
-	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/check"
 	"github.com/endpick/endpick/prefix/precise"
 )
 
@@ -50,43 +50,29 @@ type Config struct {
 }
 
 func (c *Config) validate() error {
-	bad := func(field, reason string) error {
-		return &endpick.ConfigError{Field: "kvevents.Config." + field, Reason: reason}
-	}
 	var err error
 	if c.Events, err = dialAddress(c.Events); err != nil {
-		return bad("Events", "is not host:port: "+err.Error())
+		return check.Bad("kvevents.Config.Events", "is not host:port: %v", err)
 	}
 	if c.Replay != "" {
 		if c.Replay, err = dialAddress(c.Replay); err != nil {
-			return bad("Replay", "is not host:port: "+err.Error())
+			return check.Bad("kvevents.Config.Replay", "is not host:port: %v", err)
 		}
 	}
-	switch {
-	case c.Sink == nil:
-		return bad("Sink", "is nil")
-	case c.MaxMessage < 0:
-		return bad("MaxMessage", "is negative")
-	}
-	c.MaxMessage = cmp.Or(c.MaxMessage, 64<<20)
-	for _, d := range []struct {
-		name  string
-		value *time.Duration
-		usual time.Duration
-	}{
-		{"StaleAfter", &c.StaleAfter, 30 * time.Second}, {"ReplayWithin", &c.ReplayWithin, 30 * time.Second},
-		{"ResyncEvery", &c.ResyncEvery, time.Minute}, {"Reconnect", &c.Reconnect, 100 * time.Millisecond},
-	} {
-		if *d.value < 0 {
-			return bad(d.name, "is negative")
-		}
-		*d.value = cmp.Or(*d.value, d.usual)
+	if c.Sink == nil {
+		return check.Bad("kvevents.Config.Sink", "is nil")
 	}
 	if c.Dial == nil {
 		dialer := net.Dialer{Timeout: handshakeWithin, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3}}
 		c.Dial = dialer.DialContext
 	}
-	return nil
+	return cmp.Or(
+		check.Default("kvevents.Config.MaxMessage", &c.MaxMessage, 64<<20),
+		check.Default("kvevents.Config.StaleAfter", &c.StaleAfter, 30*time.Second),
+		check.Default("kvevents.Config.ReplayWithin", &c.ReplayWithin, 30*time.Second),
+		check.Default("kvevents.Config.ResyncEvery", &c.ResyncEvery, time.Minute),
+		check.Default("kvevents.Config.Reconnect", &c.Reconnect, 100*time.Millisecond),
+	)
 }
 
 // Stats is a snapshot of a [Subscriber].

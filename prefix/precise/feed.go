@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/check"
 	"github.com/endpick/endpick/prefix"
 )
 
@@ -77,7 +78,7 @@ type group struct {
 // been removed.
 func (x *Index) Feed(ref endpick.EndpointRef, config FeedConfig) (*Feed, error) {
 	if config.Rank < 0 {
-		return nil, &endpick.ConfigError{Field: "precise.FeedConfig.Rank", Reason: "is negative"}
+		return nil, check.Bad("precise.FeedConfig.Rank", "is negative")
 	}
 	if config.Scope == nil {
 		config.Scope = func(adapter, salt string) prefix.Scope { return prefix.Scope{Adapter: adapter, Salt: salt} }

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/check"
 	"github.com/endpick/endpick/prefix"
 )
 
@@ -33,12 +34,12 @@ type Config struct {
 func (c *Config) validate() error {
 	c.MaxBytes = cmp.Or(c.MaxBytes, 512<<20)
 	if c.MaxBytes < 1<<20 {
-		return &endpick.ConfigError{Field: "precise.Config.MaxBytes", Reason: "is less than 1 MiB"}
+		return check.Bad("precise.Config.MaxBytes", "is less than 1 MiB")
 	}
 	for t, usual := range [Tiers]float64{CPU: 0.1, Disk: 0.5, External: 0.3} {
 		cost := &c.LoadCost[t]
 		if !(*cost >= 0) {
-			return &endpick.ConfigError{Field: "precise.Config.LoadCost", Reason: "is negative or not a number"}
+			return check.Bad("precise.Config.LoadCost", "is negative or not a number")
 		}
 		*cost = cmp.Or(*cost, usual)
 	}

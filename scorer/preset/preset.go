@@ -13,6 +13,7 @@ package preset
 
 import (
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/check"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/slo"
 	"github.com/endpick/endpick/slo/delay"
@@ -50,10 +51,7 @@ type MarginalDelayConfig struct {
 // docs/marginal-delay.md.
 func MarginalDelay(c MarginalDelayConfig) (endpick.Config, error) {
 	if c.Tier.Headroom != nil {
-		return endpick.Config{}, &endpick.ConfigError{
-			Field:  "preset.MarginalDelayConfig.Tier.Headroom",
-			Reason: "is set; the stages share the one that Headroom describes",
-		}
+		return endpick.Config{}, check.Bad("preset.MarginalDelayConfig.Tier.Headroom", "is set; the stages share the one that Headroom describes")
 	}
 	index, err := prefix.NewIndex(c.Index)
 	if err != nil {

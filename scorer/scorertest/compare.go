@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/check"
 	"github.com/endpick/endpick/internal/lab/engine"
 	"github.com/endpick/endpick/internal/lab/sim"
 )
@@ -97,13 +98,13 @@ type Latency struct {
 // file or a config.
 func Compare(w Workload, configs ...endpick.Config) ([]Report, error) {
 	if len(configs) == 0 {
-		return nil, &endpick.ConfigError{Field: "scorertest.Compare", Reason: "needs a config"}
+		return nil, check.Bad("scorertest.Compare", "needs a config")
 	}
 	if (w.Scenario == "") == (w.Recording == "") {
-		return nil, &endpick.ConfigError{Field: "scorertest.Workload", Reason: "needs a Scenario or a Recording, and not both"}
+		return nil, check.Bad("scorertest.Workload", "needs a Scenario or a Recording, and not both")
 	}
 	if w.ReportInterval < 0 { // nobody would report
-		return nil, &endpick.ConfigError{Field: "scorertest.Workload.ReportInterval", Reason: "is negative"}
+		return nil, check.Bad("scorertest.Workload.ReportInterval", "is negative")
 	}
 	x := sim.Experiment{
 		Scenario: w.Scenario, Pace: sim.Pace{Rate: w.Rate, RateScale: w.RateScale, Requests: w.Requests}, Servers: w.Endpoints,
@@ -111,10 +112,7 @@ func Compare(w Workload, configs ...endpick.Config) ([]Report, error) {
 	if w.Profile != "" {
 		profile, err := engine.ProfileByName(w.Profile)
 		if err != nil {
-			return nil, &endpick.ConfigError{
-				Field:  "scorertest.Workload.Profile",
-				Reason: fmt.Sprintf("%q is unknown (known: %s)", w.Profile, strings.Join(engine.ProfileNames(), ", ")),
-			}
+			return nil, check.Bad("scorertest.Workload.Profile", "%q is unknown (known: %s)", w.Profile, strings.Join(engine.ProfileNames(), ", "))
 		}
 		x.Engine.Profile = profile
 	}

@@ -1,12 +1,12 @@
 package delay
 
 import (
-	"cmp"
 	"math"
 	"sync"
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/check"
 )
 
 // Config configures a [Marginal]. The zero value is a usable default.
@@ -27,14 +27,10 @@ type Config struct {
 const defaultMaxKinds = 64
 
 func (c *Config) validate() error {
-	if c.MaxKinds < 0 {
-		return &endpick.ConfigError{Field: "delay.Config.MaxKinds", Reason: "is negative"}
-	}
 	if !(c.FirstTokenWeight >= 0) || math.IsInf(c.FirstTokenWeight, 1) {
-		return &endpick.ConfigError{Field: "delay.Config.FirstTokenWeight", Reason: "is negative or not finite"}
+		return check.Bad("delay.Config.FirstTokenWeight", "is negative or not finite")
 	}
-	c.MaxKinds = cmp.Or(c.MaxKinds, defaultMaxKinds)
-	return nil
+	return check.Default("delay.Config.MaxKinds", &c.MaxKinds, defaultMaxKinds)
 }
 
 // Marginal is a Scorer, and the Predictor of its latencies: put the same one into

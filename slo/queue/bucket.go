@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/check"
 )
 
 // TokenBucket lets in refill input tokens per second on average, and a full bucket
@@ -30,7 +31,7 @@ type tokenBucket struct {
 func (b *tokenBucket) Validate() error {
 	for _, v := range []float64{b.capacity, b.rate} {
 		if !(v > 0) || math.IsInf(v, 1) {
-			return &endpick.ConfigError{Field: "queue.TokenBucket", Reason: fmt.Sprintf("has a capacity of %v and a refill of %v, not both above zero and finite", b.capacity, b.rate)}
+			return check.Bad("queue.TokenBucket", "has a capacity of %v and a refill of %v, not both above zero and finite", b.capacity, b.rate)
 		}
 	}
 	return nil

@@ -2,12 +2,11 @@ package queue
 
 import (
 	"cmp"
-	"fmt"
 	"time"
 
 	"github.com/google/btree"
 
-	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/check"
 )
 
 // Config bounds a [Queue]. The zero value holds 1000 requests for 30 seconds.
@@ -30,25 +29,16 @@ type Config struct {
 }
 
 func (c *Config) validate() error {
-	for _, f := range []struct {
-		name     string
-		negative bool
-	}{
-		{"MaxRequests", c.MaxRequests < 0}, {"MaxTokens", c.MaxTokens < 0},
-		{"MaxBytes", c.MaxBytes < 0}, {"Timeout", c.Timeout < 0},
-	} {
-		if f.negative {
-			return &endpick.ConfigError{Field: "queue.Config." + f.name, Reason: "is negative"}
-		}
-	}
 	if !(c.OutputWeight >= 0 && c.OutputWeight <= 1000) {
-		return &endpick.ConfigError{Field: "queue.Config.OutputWeight", Reason: fmt.Sprintf("is %v, not within 0 and 1000", c.OutputWeight)}
+		return check.Bad("queue.Config.OutputWeight", "is %v, not within 0 and 1000", c.OutputWeight)
 	}
 	c.OutputWeight = cmp.Or(c.OutputWeight, 2)
-	c.MaxRequests = cmp.Or(c.MaxRequests, 1000)
-	c.MaxBytes = cmp.Or(c.MaxBytes, 1<<30)
-	c.Timeout = cmp.Or(c.Timeout, 30*time.Second)
-	return nil
+	return cmp.Or(
+		check.Default("queue.Config.MaxRequests", &c.MaxRequests, 1000),
+		check.Default("queue.Config.MaxTokens", &c.MaxTokens, 0),
+		check.Default("queue.Config.MaxBytes", &c.MaxBytes, 1<<30),
+		check.Default("queue.Config.Timeout", &c.Timeout, 30*time.Second),
+	)
 }
 
 // bounds are the limits of the queue; zero: none.
@@ -151,7 +141,7 @@ func New[T any](config Config, dropped func(Item[T], error)) (*Queue[T], error) 
 		return nil, err
 	}
 	if dropped == nil {
-		return nil, &endpick.ConfigError{Field: "queue.New: dropped", Reason: "is nil: requests would be lost"}
+		return nil, check.Bad("queue.New: dropped", "is nil: requests would be lost")
 	}
 	return &Queue[T]{
 		config: config,

@@ -2,13 +2,13 @@ package quota
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/check"
 )
 
 // maxTokens caps the tokens of a prompt or an output, so that a broken report
@@ -56,20 +56,14 @@ type Config struct {
 }
 
 func (c *Config) validate() error {
-	bad := func(field, reason string) error {
-		return &endpick.ConfigError{Field: "quota.Config." + field, Reason: reason}
-	}
 	switch {
 	case c.Limits == nil:
-		return bad("Limits", "is nil")
+		return check.Bad("quota.Config.Limits", "is nil")
 	case !(c.OutputWeight >= 0 && c.OutputWeight <= 1e6):
-		return bad("OutputWeight", fmt.Sprintf("is %v, not within 0 and 1e6", c.OutputWeight))
-	case c.MaxTenants < 0:
-		return bad("MaxTenants", "is negative")
+		return check.Bad("quota.Config.OutputWeight", "is %v, not within 0 and 1e6", c.OutputWeight)
 	}
 	c.OutputWeight = cmp.Or(c.OutputWeight, 2)
-	c.MaxTenants = cmp.Or(c.MaxTenants, 16_384)
-	return nil
+	return check.Default("quota.Config.MaxTenants", &c.MaxTenants, 16_384)
 }
 
 // New returns an admitter that holds tenants to their limits, or an

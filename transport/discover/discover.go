@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/check"
 	"github.com/endpick/endpick/transport/internal/host"
 )
 
@@ -60,47 +61,36 @@ type Config struct {
 }
 
 func (c *Config) validate() error {
-	bad := func(field, reason string) error {
-		return &endpick.ConfigError{Field: "discover.Config." + field, Reason: reason}
-	}
 	switch {
 	case c.Router == nil:
-		return bad("Router", "is nil")
+		return check.Bad("discover.Config.Router", "is nil")
 	case c.Source == nil || c.Source == (*DNS)(nil):
-		return bad("Source", "is nil")
-	case c.Interval < 0:
-		return bad("Interval", "is negative")
-	case c.Timeout < 0:
-		return bad("Timeout", "is negative")
+		return check.Bad("discover.Config.Source", "is nil")
 	}
-	if err := validate(c.Source); err != nil {
-		return err
-	}
-	c.Interval = cmp.Or(c.Interval, 2*time.Second)
-	c.Timeout = cmp.Or(c.Timeout, 5*time.Second)
-	return nil
+	return cmp.Or(
+		check.Default("discover.Config.Interval", &c.Interval, 2*time.Second),
+		check.Default("discover.Config.Timeout", &c.Timeout, 5*time.Second),
+		validate(c.Source),
+	)
 }
 
 // validate checks the required fields of this package's sources.
 func validate(s Source) error {
-	bad := func(field, reason string) error {
-		return &endpick.ConfigError{Field: "discover." + field, Reason: reason}
-	}
 	switch s := s.(type) {
 	case *file:
 		if s.path == "" {
-			return bad("File", "has no path")
+			return check.Bad("discover.File", "has no path")
 		}
 	case *DNS:
 		switch {
 		case s.Name == "":
-			return bad("DNS.Name", "is empty")
+			return check.Bad("discover.DNS.Name", "is empty")
 		case !s.SRV && (s.Port < 1 || s.Port > 65535):
-			return bad("DNS.Port", fmt.Sprintf("is %d, not within 1 and 65535", s.Port))
+			return check.Bad("discover.DNS.Port", "is %d, not within 1 and 65535", s.Port)
 		case !slices.Contains([]string{"", "ip4", "ip6"}, s.Network):
-			return bad("DNS.Network", fmt.Sprintf("is %q, not ip4 or ip6", s.Network))
+			return check.Bad("discover.DNS.Network", "is %q, not ip4 or ip6", s.Network)
 		case !slices.Contains([]string{"", "http", "https", "h2c"}, s.Scheme):
-			return bad("DNS.Scheme", fmt.Sprintf("is %q, not http, https or h2c", s.Scheme))
+			return check.Bad("discover.DNS.Scheme", "is %q, not http, https or h2c", s.Scheme)
 		}
 	}
 	return nil

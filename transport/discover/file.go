@@ -167,7 +167,7 @@ func parseLines(text string) (list []endpick.Endpoint, at []int64, line int, err
 		}
 		seen[one] = true
 		e := endpick.Endpoint{Address: one}
-		if err := check(&e); err != nil {
+		if err := checkAddress(&e); err != nil {
 			return nil, nil, line, err
 		}
 		list, at = append(list, e), append(at, int64(from))
@@ -222,7 +222,7 @@ func parseJSON(text []byte) (list []endpick.Endpoint, at []int64, line int, err 
 			err = fmt.Errorf("unexpected %s for %s", mismatch.Value, cmp.Or(mismatch.Field, "an endpoint"))
 		}
 		e := d.endpoint()
-		if err = cmp.Or(err, check(&e)); err != nil {
+		if err = cmp.Or(err, checkAddress(&e)); err != nil {
 			return nil, nil, lineOf(text, from), err
 		}
 		list, at = append(list, e), append(at, from)
@@ -230,8 +230,8 @@ func parseJSON(text []byte) (list []endpick.Endpoint, at []int64, line int, err 
 	return list, at, 0, nil
 }
 
-// check refuses endpoints that can't be reached; refused finds other mistakes.
-func check(e *endpick.Endpoint) error {
+// checkAddress refuses endpoints that can't be reached; refused finds other mistakes.
+func checkAddress(e *endpick.Endpoint) error {
 	if e.Address == "" {
 		return errors.New("an endpoint without an address")
 	}

@@ -1,10 +1,8 @@
 package extproc
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"math"
 	"net"
@@ -20,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/check"
 	"github.com/endpick/endpick/transport"
 )
 
@@ -35,20 +34,16 @@ type Server struct {
 
 // New returns a server, which is ready, or an [endpick.ConfigError].
 func New(config Config) (*Server, error) {
-	if config.DrainTimeout < 0 {
-		return nil, &endpick.ConfigError{Field: "extproc.Config.DrainTimeout", Reason: "is negative"}
+	if err := check.Default("extproc.Config.DrainTimeout", &config.DrainTimeout, 30*time.Second); err != nil {
+		return nil, err
 	}
-	config.DrainTimeout = cmp.Or(config.DrainTimeout, 30*time.Second)
 	dispatcher, err := transport.NewDispatcher(config.Dispatcher)
 	if err != nil {
 		return nil, err
 	}
 	for _, e := range config.Dispatcher.Router.Endpoints() {
 		if _, err := hostPort(e.Candidate.Endpoint); err != nil {
-			return nil, &endpick.ConfigError{
-				Field:  "extproc.Config.Dispatcher.Router",
-				Reason: fmt.Sprintf("has endpoint %q whose address is not an IP and a port", e.Candidate.Endpoint.ID),
-			}
+			return nil, check.Bad("extproc.Config.Dispatcher.Router", "has endpoint %q whose address is not an IP and a port", e.Candidate.Endpoint.ID)
 		}
 	}
 	server := &Server{config: config, router: config.Dispatcher.Router, dispatcher: dispatcher, health: health.NewServer()}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/check"
 	"github.com/endpick/endpick/transport/internal/health"
 	"github.com/endpick/endpick/transport/internal/host"
 )
@@ -36,29 +37,21 @@ type Config struct {
 }
 
 func (c *Config) validate() error {
-	bad := func(field, reason string) error {
-		return &endpick.ConfigError{Field: "health.Config." + field, Reason: reason}
+	if c.Router == nil {
+		return check.Bad("health.Config.Router", "is nil")
 	}
-	switch {
-	case c.Router == nil:
-		return bad("Router", "is nil")
-	case c.Interval < 0:
-		return bad("Interval", "is negative")
-	case c.Timeout < 0:
-		return bad("Timeout", "is negative")
-	case c.Failures < 0:
-		return bad("Failures", "is negative")
-	}
-	c.Interval = cmp.Or(c.Interval, 2*time.Second)
-	c.Timeout = cmp.Or(c.Timeout, 2*time.Second)
+	err := cmp.Or(
+		check.Default("health.Config.Interval", &c.Interval, 2*time.Second),
+		check.Default("health.Config.Timeout", &c.Timeout, 2*time.Second),
+		check.Default("health.Config.Failures", &c.Failures, 2),
+	)
 	if c.Client == nil {
 		c.Client = host.Client(c.Timeout, 1)
 	}
-	c.Failures = cmp.Or(c.Failures, 2)
 	if c.URL == nil {
 		c.URL = func(e *endpick.Endpoint) string { return host.Page(e.Address, "/health") }
 	}
-	return nil
+	return err
 }
 
 // Monitor tracks the health of a router's endpoints. Make one with [New], give it to

@@ -2,13 +2,13 @@ package prometheus
 
 import (
 	"cmp"
-	"fmt"
 	"sync"
 	"sync/atomic"
 
 	prom "github.com/prometheus/client_golang/prometheus"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/check"
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/slo/delay"
@@ -25,17 +25,11 @@ type Config struct {
 }
 
 func (c *Config) validate() error {
-	for _, f := range []struct {
-		name  string
-		value *int
-		zero  int
-	}{{"MaxModels", &c.MaxModels, 64}, {"MaxTenants", &c.MaxTenants, 64}, {"MaxEndpoints", &c.MaxEndpoints, 10_000}} {
-		if *f.value < 0 {
-			return &endpick.ConfigError{Field: "prometheus.Config." + f.name, Reason: fmt.Sprintf("is %d, below 0", *f.value)}
-		}
-		*f.value = cmp.Or(*f.value, f.zero)
-	}
-	return nil
+	return cmp.Or(
+		check.Default("prometheus.Config.MaxModels", &c.MaxModels, 64),
+		check.Default("prometheus.Config.MaxTenants", &c.MaxTenants, 64),
+		check.Default("prometheus.Config.MaxEndpoints", &c.MaxEndpoints, 10_000),
+	)
 }
 
 // Sources are queried when metrics are collected. Each may be nil; its metrics

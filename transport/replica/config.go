@@ -2,10 +2,9 @@ package replica
 
 import (
 	"cmp"
-	"fmt"
 	"time"
 
-	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/check"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport/health"
 )
@@ -37,19 +36,14 @@ type Config struct {
 const leastForget = time.Second
 
 func (c *Config) validate() error {
-	bad := func(field, reason string) error {
-		return &endpick.ConfigError{Field: "replica.Config." + field, Reason: reason}
-	}
 	switch {
 	case c.Key == prefix.Key{}:
-		return bad("Key", "is not set: replicas share the key that prompts are hashed with")
+		return check.Bad("replica.Config.Key", "is not set: replicas share the key that prompts are hashed with")
 	case len(c.Name) > 255:
-		return bad("Name", "is longer than 255 bytes")
+		return check.Bad("replica.Config.Name", "is longer than 255 bytes")
 	case c.Forget != 0 && c.Forget < leastForget:
-		return bad("Forget", fmt.Sprintf("is %v, less than %v", c.Forget, leastForget))
-	case c.MaxBlocks < 0:
-		return bad("MaxBlocks", "is negative")
+		return check.Bad("replica.Config.Forget", "is %v, less than %v", c.Forget, leastForget)
 	}
-	c.Forget, c.MaxBlocks = cmp.Or(c.Forget, 2*time.Second), cmp.Or(c.MaxBlocks, 1<<18)
-	return nil
+	c.Forget = cmp.Or(c.Forget, 2*time.Second)
+	return check.Default("replica.Config.MaxBlocks", &c.MaxBlocks, 1<<18)
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/check"
 )
 
 // Dial connects to a NATS server, or to one of several whose URLs are separated by commas,
@@ -50,7 +50,7 @@ const (
 
 func (b *natsBus) Open(instance uint32, receive func([]byte)) (Line, error) {
 	if strings.ContainsAny(b.subject, "*> \t\r\n") || strings.Contains(b.subject+".", "..") {
-		return nil, &endpick.ConfigError{Field: "replica.NATS", Reason: fmt.Sprintf("has the subject group %q, which is not a name or several with dots between them", b.subject)}
+		return nil, check.Bad("replica.NATS", "has the subject group %q, which is not a name or several with dots between them", b.subject)
 	}
 	l := &natsLine{natsBus: b, out: make(chan outgoing, maxOutgoing), sent: make(chan struct{})}
 	for _, subject := range []string{b.subject + ".all", b.to(instance)} {
@@ -60,7 +60,7 @@ func (b *natsBus) Open(instance uint32, receive func([]byte)) (Line, error) {
 			err = s.SetPendingLimits(pendingMessages, pendingBytes)
 		}
 		if err != nil {
-			return nil, errors.Join(&endpick.ConfigError{Field: "replica.NATS", Reason: fmt.Sprintf("can't subscribe to %q: %v", subject, err)}, l.unsubscribe())
+			return nil, errors.Join(check.Bad("replica.NATS", "can't subscribe to %q: %v", subject, err), l.unsubscribe())
 		}
 	}
 	l.connected.Store(b.conn.IsConnected())

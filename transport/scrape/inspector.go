@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/check"
 	"github.com/endpick/endpick/transport/internal/host"
 )
 
@@ -98,10 +99,9 @@ type inspected struct {
 
 // NewInspector returns an inspector, or an [endpick.ConfigError].
 func NewInspector(config InspectorConfig) (*Inspector, error) {
-	if config.Interval < 0 {
-		return nil, &endpick.ConfigError{Field: "scrape.InspectorConfig.Interval", Reason: "is negative"}
+	if err := check.Default("scrape.InspectorConfig.Interval", &config.Interval, time.Minute); err != nil {
+		return nil, err
 	}
-	config.Interval = cmp.Or(config.Interval, time.Minute)
 	asker, err := New(Config{
 		Router: config.Router, Client: config.Client, Timeout: config.Timeout, MaxBytes: config.MaxBytes, OnError: config.OnError,
 	})

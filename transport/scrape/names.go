@@ -1,11 +1,10 @@
 package scrape
 
 import (
-	"fmt"
 	"regexp"
 	"strings"
 
-	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/check"
 )
 
 // Names are the metrics of an engine that this package does not know. Each is a name,
@@ -37,7 +36,7 @@ func (n *Names) signals() (s signals, err error) {
 		}
 		m := selector.FindStringSubmatch(f.name)
 		if m == nil {
-			return s, &endpick.ConfigError{Field: "scrape.Config.Names." + f.field, Reason: fmt.Sprintf("%q is not the name of a metric, with or without one label", f.name)}
+			return s, check.Bad("scrape.Config.Names."+f.field, "%q is not the name of a metric, with or without one label", f.name)
 		}
 		own := series{strings.ReplaceAll(m[1], ":", "_"), m[2], m[3]}
 		*f.to = append([]series{own}, f.known...)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/check"
 	"github.com/endpick/endpick/transport/internal/host"
 )
 
@@ -69,17 +70,14 @@ type Config struct {
 }
 
 func (c *Config) validate() error {
-	switch {
-	case c.Router == nil:
-		return &endpick.ConfigError{Field: "scrape.Config.Router", Reason: "is nil"}
-	case c.Interval < 0:
-		return &endpick.ConfigError{Field: "scrape.Config.Interval", Reason: "is negative"}
-	case c.Timeout < 0:
-		return &endpick.ConfigError{Field: "scrape.Config.Timeout", Reason: "is negative"}
-	case c.MaxBytes < 0:
-		return &endpick.ConfigError{Field: "scrape.Config.MaxBytes", Reason: "is negative"}
+	if c.Router == nil {
+		return check.Bad("scrape.Config.Router", "is nil")
 	}
-	c.Interval, c.Timeout, c.MaxBytes = cmp.Or(c.Interval, time.Second), cmp.Or(c.Timeout, 5*time.Second), cmp.Or(c.MaxBytes, 8<<20)
+	err := cmp.Or(
+		check.Default("scrape.Config.Interval", &c.Interval, time.Second),
+		check.Default("scrape.Config.Timeout", &c.Timeout, 5*time.Second),
+		check.Default("scrape.Config.MaxBytes", &c.MaxBytes, 8<<20),
+	)
 	if c.Client == nil {
 		c.Client = host.Client(c.Timeout, 1)
 	}
@@ -89,5 +87,5 @@ func (c *Config) validate() error {
 	if c.OnError == nil {
 		c.OnError = func(error) {}
 	}
-	return nil
+	return err
 }

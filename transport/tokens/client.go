@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/check"
 )
 
 // Config configures a Client. Tokenizer is required; the zero value of everything else
@@ -41,22 +41,17 @@ type Config struct {
 
 func (c *Config) validate() error {
 	if c.Tokenizer == nil {
-		return &endpick.ConfigError{Field: "tokens.Config.Tokenizer", Reason: "is nil"}
+		return check.Bad("tokens.Config.Tokenizer", "is nil")
 	}
 	return cmp.Or(
-		orDefault("Within", &c.Within, 5*time.Millisecond), orDefault("GiveUp", &c.GiveUp, 2*time.Second), orDefault("MaxCalls", &c.MaxCalls, 64),
-		orDefault("MaxBytes", &c.MaxBytes, 64<<20), orDefault("MaxPrompt", &c.MaxPrompt, 8<<20),
-		orDefault("RestAfter", &c.RestAfter, 5), orDefault("RestFor", &c.RestFor, 500*time.Millisecond),
+		check.Default("tokens.Config.Within", &c.Within, 5*time.Millisecond),
+		check.Default("tokens.Config.GiveUp", &c.GiveUp, 2*time.Second),
+		check.Default("tokens.Config.MaxCalls", &c.MaxCalls, 64),
+		check.Default("tokens.Config.MaxBytes", &c.MaxBytes, 64<<20),
+		check.Default("tokens.Config.MaxPrompt", &c.MaxPrompt, 8<<20),
+		check.Default("tokens.Config.RestAfter", &c.RestAfter, 5),
+		check.Default("tokens.Config.RestFor", &c.RestFor, 500*time.Millisecond),
 	)
-}
-
-// orDefault replaces a field that is zero; negative: an error.
-func orDefault[T int | int64 | time.Duration](field string, v *T, to T) error {
-	if *v < 0 {
-		return &endpick.ConfigError{Field: "tokens.Config." + field, Reason: "is negative"}
-	}
-	*v = cmp.Or(*v, to)
-	return nil
 }
 
 const longestRest = time.Minute

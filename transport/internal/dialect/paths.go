@@ -9,7 +9,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/check"
 )
 
 // ErrUnknownPath: the path belongs to no known API; see transport.ErrUnknownPath.
@@ -62,7 +62,7 @@ func (p Passes) validate() error {
 	for _, pattern := range p {
 		method, path := splitPattern(pattern)
 		if strings.HasPrefix(pattern, " ") || !strings.HasPrefix(path, "/") || strings.ContainsFunc(path, unicode.IsSpace) || strings.ToUpper(method) != method || !isPlain(method, path, path) {
-			return &endpick.ConfigError{Field: "transport.Config.Pass", Reason: fmt.Sprintf("has %q, which is not a plain path, or a method and a path", pattern)}
+			return check.Bad("transport.Config.Pass", "has %q, which is not a plain path, or a method and a path", pattern)
 		}
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/check"
 	"github.com/endpick/endpick/prefix"
 )
 
@@ -47,11 +48,7 @@ type Reader struct {
 
 // NewReader returns a reader, or an [endpick.ConfigError].
 func NewReader(config Config) (*Reader, error) {
-	if config.MaxItems < 0 {
-		return nil, &endpick.ConfigError{Field: "transport.Config.MaxItems", Reason: "is negative"}
-	}
-	config.MaxItems = cmp.Or(config.MaxItems, 1<<16)
-	if err := config.Pass.validate(); err != nil {
+	if err := cmp.Or(check.Default("transport.Config.MaxItems", &config.MaxItems, 1<<16), config.Pass.validate()); err != nil {
 		return nil, err
 	}
 	r := &Reader{config: config}
