@@ -41,10 +41,7 @@ func Evaluate(samples []Sample, delay bool) ([]endpick.Prediction, error) {
 		f.Row(rows[i][:])
 	}
 	for _, target := range []learn.Target{ttft, tpot} {
-		l, err := learn.New(&learn.Trainer{Synchronous: true, Manual: true}, learn.Latency(target))
-		if err != nil {
-			return nil, err
-		}
+		l := learn.New(&learn.Trainer{Synchronous: true, Manual: true}, learn.Latency(target))
 		order := make([]int, len(samples)) // in which labels become known
 		for i := range order {
 			order[i] = i

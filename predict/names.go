@@ -176,11 +176,7 @@ func (m *servedModel) learned() bool {
 func (l *predictor) newModel(name string) *servedModel {
 	m := &servedModel{name: name}
 	for i := range targets {
-		learner, err := learn.New(&l.trainer, l.config.learner(i))
-		if err != nil {
-			panic(err) // NewLatency has validated the same configuration
-		}
-		m.learners[i] = learner
+		m.learners[i] = learn.New(&l.trainer, l.config.learner(i))
 	}
 	return m
 }

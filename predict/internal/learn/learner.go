@@ -2,15 +2,12 @@ package learn
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/predict/boost"
 )
 
@@ -35,21 +32,6 @@ type Config struct {
 	// that a fifth of the samples do, a tenth of fewer than a thousand, and the first 25. After a
 	// drift, a quarter of it is enough. 0 means 1,000.
 	RefitEvery int
-}
-
-func (c *Config) validate() error {
-	// With an empty set, Fit returns an error for the config, if any, before ErrNoData.
-	if _, err := boost.Fit(c.Boost, boost.Data{}); errors.As(err, new(*endpick.ConfigError)) {
-		return err
-	}
-	switch {
-	case c.Boost.Features != c.Window.Features:
-		return badConfig("Config.Window.Features", "is %d, and the model has %d", c.Window.Features, c.Boost.Features)
-	case c.RefitEvery < 0:
-		return badConfig("Config.RefitEvery", "is %d, want 0 or more", c.RefitEvery)
-	}
-	c.RefitEvery = cmp.Or(c.RefitEvery, defaultRefitEvery)
-	return nil
 }
 
 // Health is the state of a learner. Package predict exports it, and says what is what.
@@ -93,15 +75,10 @@ type Learner struct {
 }
 
 // New returns a learner without samples.
-func New(t *Trainer, config Config) (*Learner, error) {
-	if err := config.validate(); err != nil {
-		return nil, err
-	}
-	w, err := NewWindow(config.Window)
-	if err != nil {
-		return nil, err
-	}
-	return &Learner{trainer: t, config: config, window: w, spread: newSpread(w.Buckets())}, nil
+func New(t *Trainer, config Config) *Learner {
+	config.RefitEvery = cmp.Or(config.RefitEvery, defaultRefitEvery)
+	w := NewWindow(config.Window)
+	return &Learner{trainer: t, config: config, window: w, spread: newSpread(w.Buckets())}
 }
 
 // Refits returns the number of models used so far.
@@ -137,7 +114,7 @@ func (l *Learner) Upper(bucket int) float64 { return l.spread.factor(bucket) }
 // there was none, and upper its upper bound. It copies row and does not wait for training. A label
 // that is not a positive number is counted and skipped.
 func (l *Learner) Label(row []float64, label, predicted, upper float64, at time.Time) {
-	if len(row) != l.config.Boost.Features || !(label >= 1/maxLabel && label <= maxLabel) {
+	if !(label >= 1/maxLabel && label <= maxLabel) {
 		l.statusMu.Lock()
 		l.health.Skipped++
 		l.statusMu.Unlock()
@@ -181,8 +158,7 @@ func (l *Learner) take(row []float64, s sample) {
 			l.statusMu.Unlock()
 		}
 	}
-	// the lengths match, and there are no other errors
-	_ = l.window.Add(row, s.label, s.at)
+	l.window.Add(row, s.label, s.at)
 	l.since++
 	l.renewed++
 	l.statusMu.Lock()
@@ -257,8 +233,4 @@ func MeanAndP90(errors []float64) (mean, p90 float64) {
 		mean += e
 	}
 	return mean / float64(n), errors[(n*9+9)/10-1]
-}
-
-func badConfig(field, reason string, args ...any) error {
-	return &endpick.ConfigError{Field: "learn." + field, Reason: fmt.Sprintf(reason, args...)}
 }

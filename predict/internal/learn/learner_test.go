@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/predict/boost"
 )
@@ -82,7 +81,7 @@ type course struct {
 }
 
 func newCourse(t require.TestingT, target Target, trainer *Trainer) *course {
-	l := rig.Must(New(trainer, Latency(target)))
+	l := New(trainer, Latency(target))
 	return &course{t: t, learner: l, engine: newEngine(5), tpot: target == TPOT}
 }
 
@@ -169,9 +168,8 @@ func TestBadLabelsAreSkippedAndCounted(t *testing.T) {
 	for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), 0, -5, 1e300} {
 		c.learner.Label(row, v, 1, 1, time.Time{})
 	}
-	c.learner.Label(row[:3], 5, 1, 1, time.Time{})
 	h := c.learner.Health()
-	require.EqualValues(t, 7, h.Skipped)
+	require.EqualValues(t, 6, h.Skipped)
 	require.Zero(t, h.Samples)
 	for _, v := range []float64{math.NaN(), math.Inf(1), -1, 0} {
 		c.learner.Label(row, 5, v, math.NaN(), time.Time{})
@@ -292,22 +290,6 @@ func TestHowMuchOfAWindowIsNew(t *testing.T) {
 	}
 }
 
-func TestLearnersRefuseABadConfig(t *testing.T) {
-	for _, c := range []struct {
-		config Config
-		want   string
-	}{
-		{Config{}, "endpick: config: boost.Config.Features is 0, want 1 to 32"},
-		{Config{Boost: boost.Config{Features: 2}}, "endpick: config: learn.Config.Window.Features is 0, and the model has 2"},
-		{Config{Boost: boost.Config{Features: 1}, Window: WindowConfig{Features: 1}, RefitEvery: -1}, "endpick: config: learn.Config.RefitEvery is -1, want 0 or more"},
-		{Config{Boost: boost.Config{Features: 1}, Window: WindowConfig{Features: 1, HalfLife: -1}}, "endpick: config: learn.WindowConfig.HalfLife is -1, want 0 or more"},
-	} {
-		_, err := New(&Trainer{}, c.config)
-		require.EqualError(t, err, c.want)
-		require.ErrorAs(t, err, new(*endpick.ConfigError))
-	}
-}
-
 func TestMeanAndP90(t *testing.T) {
 	mean, p90 := MeanAndP90([]float64{10, 1, 2, 3, 4, 5, 6, 7, 8, 9})
 	require.Equal(t, 5.5, mean)
@@ -326,7 +308,7 @@ func TestMeanAndP90(t *testing.T) {
 func manual(t *testing.T, window WindowConfig) *Learner {
 	window.Features = 1
 	config := Config{Boost: boost.Config{Features: 1, Trees: 4}, Window: window}
-	return rig.Must(New(&Trainer{Synchronous: true, Manual: true}, config))
+	return New(&Trainer{Synchronous: true, Manual: true}, config)
 }
 
 // Health's errors, worked out by hand as shares of the measured value.

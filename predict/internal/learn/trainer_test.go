@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 func TestTheBackgroundLearnsWhileOthersPredict(t *testing.T) {
@@ -164,7 +162,7 @@ func TestTooManyPendingLabelsAreDroppedAndCounted(t *testing.T) {
 func TestLabelAllocatesNothingOnceTheWindowIsFull(t *testing.T) {
 	config := Latency(TTFT)
 	config.Window.Samples = 500
-	l := rig.Must(New(&Trainer{Manual: true}, config))
+	l := New(&Trainer{Manual: true}, config)
 	row, label, _ := newEngine(5).next(quiet)
 	put := func() { l.Label(row, label, label, label, time.Time{}) }
 	for range recentErrors {

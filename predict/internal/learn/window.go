@@ -2,7 +2,6 @@ package learn
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -12,11 +11,11 @@ import (
 
 const (
 	defaultWindowSamples = 25000
-	defaultHalfLife      = 400
-	defaultFloor         = 0.05
-	maxBuckets           = 1 << 16
-	maxSamples           = 1<<20 - 1
-	maxFeatures          = 32
+	// halfLife is the age at which a sample weighs half, counted in newer samples of its bucket: new
+	// samples only devalue similar ones, and a quiet night devalues nothing. leastWeight is that of
+	// the oldest.
+	halfLife    = 400
+	leastWeight = 0.05
 	// leastSamples are kept whatever their age: a model of old samples is better than one of a
 	// handful, and the clock may have been set. In a small window it is a quarter of its samples.
 	leastSamples = 1000
@@ -41,7 +40,7 @@ func (s *Stratum) part(v float64) int {
 
 // WindowConfig says what a Window keeps. The zero value of every field but Features is a usable default.
 type WindowConfig struct {
-	// Features is the number of values in a row, 1 to 32.
+	// Features is the number of values in a row.
 	Features int
 	// Samples limits the window; 0 means 25,000.
 	Samples int
@@ -50,44 +49,6 @@ type WindowConfig struct {
 	// MaxAge is the age beyond which Expire drops samples, except for the newest thousand; 0 means
 	// no limit.
 	MaxAge time.Duration
-	// HalfLife is the age at which a sample weighs half, counted in newer samples of its bucket: new
-	// samples only devalue similar ones, and a quiet night devalues nothing. 0 means 400.
-	HalfLife int
-	// Floor is the least weight of an old sample, in (0, 1]; 0 means 0.05.
-	Floor float64
-}
-
-func (c *WindowConfig) validate() (buckets int, err error) {
-	switch {
-	case c.Features < 1 || c.Features > maxFeatures:
-		return 0, badConfig("WindowConfig.Features", "is %d, want 1 to %d", c.Features, maxFeatures)
-	case c.Samples < 0 || c.Samples > maxSamples:
-		return 0, badConfig("WindowConfig.Samples", "is %d, want 0 to %d", c.Samples, maxSamples)
-	case c.MaxAge < 0:
-		return 0, badConfig("WindowConfig.MaxAge", "is %v, want 0 or more", c.MaxAge)
-	case c.HalfLife < 0:
-		return 0, badConfig("WindowConfig.HalfLife", "is %d, want 0 or more", c.HalfLife)
-	case !(c.Floor >= 0 && c.Floor <= 1):
-		return 0, badConfig("WindowConfig.Floor", "is %v, want 0 to 1", c.Floor)
-	}
-	buckets = 1
-	for i, s := range c.Strata {
-		if s.Feature < 0 || s.Feature >= c.Features {
-			return 0, badConfig(fmt.Sprintf("WindowConfig.Strata[%d]", i), "names feature %d of %d", s.Feature, c.Features)
-		}
-		for j, e := range s.Edges {
-			if math.IsNaN(e) || j > 0 && e <= s.Edges[j-1] {
-				return 0, badConfig(fmt.Sprintf("WindowConfig.Strata[%d].Edges", i), "do not ascend")
-			}
-		}
-		if buckets *= len(s.Edges) + 1; buckets > maxBuckets {
-			return 0, badConfig("WindowConfig.Strata", "make more than %d buckets", maxBuckets)
-		}
-	}
-	c.Samples = cmp.Or(c.Samples, defaultWindowSamples)
-	c.HalfLife = cmp.Or(c.HalfLife, defaultHalfLife)
-	c.Floor = cmp.Or(c.Floor, defaultFloor)
-	return buckets, nil
 }
 
 // A Window keeps the newest samples of every bucket of a stratification. When it is full, it drops
@@ -115,16 +76,13 @@ type bucket struct {
 const none = -1
 
 // NewWindow returns an empty window.
-func NewWindow(config WindowConfig) (*Window, error) {
-	n, err := config.validate()
-	if err != nil {
-		return nil, err
+func NewWindow(config WindowConfig) *Window {
+	config.Samples = cmp.Or(config.Samples, defaultWindowSamples)
+	buckets := 1
+	for _, s := range config.Strata {
+		buckets *= len(s.Edges) + 1
 	}
-	w := &Window{config: config, buckets: make([]bucket, n), free: none}
-	for i := range w.buckets {
-		w.buckets[i] = bucket{none, none, 0}
-	}
-	return w, nil
+	return &Window{config: config, buckets: slices.Repeat([]bucket{{none, none, 0}}, buckets), free: none}
 }
 
 // Len returns the number of samples in the window.
@@ -161,11 +119,8 @@ func (w *Window) rowsByBucket(dst []int32) []int32 {
 	return dst
 }
 
-// Add copies a sample into the window. A row of the wrong length is boost.ErrShape.
-func (w *Window) Add(row []float64, label float64, at time.Time) error {
-	if len(row) != w.config.Features {
-		return boost.ErrShape
-	}
+// Add copies a sample into the window.
+func (w *Window) Add(row []float64, label float64, at time.Time) {
 	w.added++
 	if w.rows == w.config.Samples {
 		fullest := 0
@@ -199,7 +154,6 @@ func (w *Window) Add(row []float64, label float64, at time.Time) error {
 	b.rows++
 	w.rows++
 	w.newest = w.at[i]
-	return nil
 }
 
 // drop removes a bucket's oldest sample.
@@ -258,7 +212,7 @@ func (w *Window) Forget(column int, value float64) {
 
 // weight returns the weight of a sample, given the number of newer ones in its bucket.
 func (w *Window) weight(age int32) float64 {
-	return max(w.config.Floor, math.Exp(-math.Ln2*float64(age)/float64(w.config.HalfLife)))
+	return max(leastWeight, math.Exp(-math.Ln2*float64(age)/halfLife))
 }
 
 // AppendTo appends the samples to data, in the order in which they were added, with their
