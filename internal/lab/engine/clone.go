@@ -3,6 +3,8 @@ package engine
 import (
 	"maps"
 	"slices"
+
+	"github.com/google/btree"
 )
 
 // Clone returns an engine in the same state, which shares nothing with e that either
@@ -43,7 +45,12 @@ func (e *Engine) Clone() *Engine {
 		return list
 	}
 	c.waiting, c.running, c.prefills = copyAll(e.waiting), copyAll(e.running), copyAll(e.prefills)
-	c.heap = copyAll(e.heap)
+	c.decoding = btree.NewG(8, endsBefore)
+	for _, s := range c.running {
+		if s.state == decoding {
+			c.decoding.ReplaceOrInsert(s)
+		}
+	}
 	if e.partial != nil {
 		c.partial = c.sequences[e.partial.id]
 	}

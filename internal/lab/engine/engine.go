@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/google/btree"
 )
 
 // Engine is one model server. Make it with [New]; see the package comment for
@@ -18,9 +20,9 @@ type Engine struct {
 
 	sequences map[uint64]*sequence
 	waiting   []*sequence
-	running   []*sequence // in order of admission; at most the last one is between two chunks
-	heap      finishHeap
-	events    []Event // not yet returned
+	running   []*sequence              // in order of admission; at most the last one is between two chunks
+	decoding  *btree.BTreeG[*sequence] // by their end
+	events    []Event                  // not yet returned
 
 	phase  phase
 	latest picos // latest time passed
@@ -81,6 +83,7 @@ func New(cfg Config) (*Engine, error) {
 		costs:     newCosts(cfg.Profile),
 		cache:     newCache(int64(cfg.Blocks)),
 		sequences: map[uint64]*sequence{},
+		decoding:  btree.NewG(8, endsBefore),
 		residues:  make([]int64, cfg.BlockTokens),
 	}
 	e.cache.log.on = cfg.CacheEvents

@@ -22,7 +22,6 @@ type sequence struct {
 	computed int64 // tokens in the KV cache
 	joined   int64
 	finish   int64 // value of the step counter after its last token
-	slot     int   // index in the heap of decoding sequences
 
 	leaf    *run  // end of its path through the cache
 	cached  int   // blocks on that path
@@ -43,33 +42,7 @@ func without(list []*sequence, s *sequence) []*sequence {
 	return slices.Delete(list, i, i+1)
 }
 
-// finishHeap holds the decoding sequences, the one that ends first on top; equal
-// ones are in order of admission.
-type finishHeap []*sequence
-
-func (h finishHeap) Len() int { return len(h) }
-
-func (h finishHeap) Less(i, j int) bool {
-	if h[i].finish != h[j].finish {
-		return h[i].finish < h[j].finish
-	}
-	return h[i].order < h[j].order
-}
-
-func (h finishHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].slot, h[j].slot = i, j
-}
-
-func (h *finishHeap) Push(s any) {
-	s.(*sequence).slot = len(*h)
-	*h = append(*h, s.(*sequence))
-}
-
-func (h *finishHeap) Pop() any {
-	last := len(*h) - 1
-	s := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	return s
+// endsBefore orders decoding sequences by their end; equal ones are in order of admission.
+func endsBefore(a, b *sequence) bool {
+	return a.finish < b.finish || a.finish == b.finish && a.order < b.order
 }

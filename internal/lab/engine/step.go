@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"container/heap"
 	"math"
 	"slices"
 )
@@ -35,7 +34,7 @@ func (e *Engine) begin() {
 	decodes, context := int64(0), int64(0)
 	if !e.stalled {
 		preempted = e.growDecodes() || preempted
-		decodes, context = int64(len(e.heap)), e.context
+		decodes, context = int64(e.decoding.Len()), e.context
 		if !e.cfg.PrefillFirst {
 			preempted = e.addChunks(int64(e.cfg.MaxBatchedTokens)-decodes, preempted)
 		}
@@ -60,7 +59,8 @@ func (e *Engine) begin() {
 		// Nothing changes before the first completion or the last free block: waiting
 		// requests don't fit now, and decoding frees no blocks.
 		e.slope = e.costs.context * picos(decodes)
-		e.steps = min(e.heap[0].finish-e.step, 1+e.stepsWithin(e.cache.available()))
+		next, _ := e.decoding.Min()
+		e.steps = min(next.finish-e.step, 1+e.stepsWithin(e.cache.available()))
 	}
 }
 
@@ -168,7 +168,7 @@ func (e *Engine) preempt(s *sequence) {
 // leave removes a sequence from the batch and releases its blocks.
 func (e *Engine) leave(s *sequence) {
 	if s.state == decoding {
-		heap.Remove(&e.heap, s.slot)
+		e.decoding.Delete(s)
 		e.residues[e.residue(s)]--
 		s.produced += e.step - s.joined
 		s.computed += e.step - s.joined
@@ -187,8 +187,8 @@ func (e *Engine) leave(s *sequence) {
 func (e *Engine) finish() {
 	e.pass(e.steps)
 	at := e.at.up()
-	for len(e.heap) > 0 && e.heap[0].finish == e.step {
-		e.complete(e.heap[0])
+	for next, ok := e.decoding.Min(); ok && next.finish == e.step; next, ok = e.decoding.Min() {
+		e.complete(next)
 	}
 	for _, s := range e.prefills {
 		s.computed += s.chunk
@@ -223,7 +223,7 @@ func (e *Engine) join(s *sequence) {
 	s.finish = e.step + s.output - s.produced
 	e.context += s.computed
 	e.residues[e.residue(s)]++
-	heap.Push(&e.heap, s)
+	e.decoding.ReplaceOrInsert(s)
 }
 
 func (e *Engine) complete(s *sequence) {
@@ -244,7 +244,7 @@ func (e *Engine) pass(n int64) {
 	if n == 0 {
 		return
 	}
-	decodes := int64(len(e.heap))
+	decodes := int64(e.decoding.Len())
 	span := e.span(n)
 	e.at += span
 	e.first += e.slope * picos(n)
@@ -298,7 +298,7 @@ func (e *Engine) stepsBy(within picos, inclusive bool) int64 {
 // decode steps from ≤ step < to.
 func (e *Engine) blocksBetween(from, to int64) int64 {
 	size := int64(e.cfg.BlockTokens)
-	n := (to - from) / size * int64(len(e.heap))
+	n := (to - from) / size * int64(e.decoding.Len())
 	for step := to - (to-from)%size; step < to; step++ {
 		n += e.residues[step%size]
 	}
@@ -308,7 +308,7 @@ func (e *Engine) blocksBetween(from, to int64) int64 {
 // stepsWithin is the number of decode steps after the allocated ones for which
 // so many blocks suffice.
 func (e *Engine) stepsWithin(blocks int64) int64 {
-	size, decodes := int64(e.cfg.BlockTokens), int64(len(e.heap))
+	size, decodes := int64(e.cfg.BlockTokens), int64(e.decoding.Len())
 	n := blocks / decodes * size
 	blocks %= decodes
 	for {
