@@ -87,13 +87,10 @@ const clientClosedRequest = 499
 //	500  Config.Describe panicked
 //	502  everything else: the endpoint broke off before it answered
 func StatusOf(err error) int {
-	var tooLong *http.MaxBytesError
-	var tooLarge *BodyError
-	var panicked *endpick.PanicError
 	switch {
 	case err == nil:
 		return http.StatusOK
-	case errors.As(err, &tooLarge), errors.As(err, &tooLong), errors.Is(err, queue.ErrTooLarge):
+	case errors.As(err, new(*BodyError)), errors.As(err, new(*http.MaxBytesError)), errors.Is(err, queue.ErrTooLarge):
 		return http.StatusRequestEntityTooLarge
 	case errors.As(err, new(*endpick.RejectedError)), errors.Is(err, queue.ErrFull), errors.Is(err, queue.ErrShed):
 		return http.StatusTooManyRequests
@@ -113,7 +110,7 @@ func StatusOf(err error) int {
 		return http.StatusUnsupportedMediaType
 	case errors.Is(err, ErrRead), errors.As(err, new(*endpick.RequestError)), errors.As(err, new(*endpick.ContextError)):
 		return http.StatusBadRequest
-	case errors.As(err, &panicked):
+	case errors.As(err, new(*endpick.PanicError)):
 		return http.StatusInternalServerError
 	case host.IsDial(err):
 		return http.StatusServiceUnavailable

@@ -67,30 +67,24 @@ func (l *requestLog) ended(r *transport.Observation) {
 		"model", r.Model, "endpoint", r.Endpoint, "attempts", len(r.Attempts),
 		"input", r.InputTokens, "output", r.OutputTokens, "e2e_ms", tenths(r.E2EMillis),
 	)
-	if r.Estimated {
-		attributes = append(attributes, "estimated", true)
+	add := func(known bool, name string, value any) {
+		if known {
+			attributes = append(attributes, name, value)
+		}
 	}
+	add(r.Estimated, "estimated", true)
 	if r.CachedTokens != nil {
-		attributes = append(attributes, "cached", *r.CachedTokens)
+		add(true, "cached", *r.CachedTokens)
 	}
 	if r.TTFTMillis != nil {
-		attributes = append(attributes, "ttft_ms", tenths(*r.TTFTMillis))
+		add(true, "ttft_ms", tenths(*r.TTFTMillis))
 	}
-	if held := heldMillis(r); held > 0 {
-		attributes = append(attributes, "held_ms", held)
-	}
-	if r.Named != "" {
-		attributes = append(attributes, "asked", r.Named)
-	}
-	if r.Tenant != "" {
-		attributes = append(attributes, "tenant", r.Tenant)
-	}
-	if tried := earlier(r.Attempts); tried != "" {
-		attributes = append(attributes, "earlier", tried)
-	}
-	if failed && why != nil {
-		attributes = append(attributes, "error", why)
-	}
+	held, tried := heldMillis(r), earlier(r.Attempts)
+	add(held > 0, "held_ms", held)
+	add(r.Named != "", "asked", r.Named)
+	add(r.Tenant != "", "tenant", r.Tenant)
+	add(tried != "", "earlier", tried)
+	add(failed && why != nil, "error", why)
 	l.log.Log(context.Background(), level, "request", attributes...)
 }
 

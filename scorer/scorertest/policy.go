@@ -316,9 +316,9 @@ func (h *host) route(req endpick.Request, receipt *endpick.Receipt) (endpick.Lea
 
 // refused checks that there was a reason.
 func (p *pair) refused(req *endpick.Request, err error) {
-	if errors.As(err, new(*endpick.RejectedError)) {
-		var rejected *endpick.RejectedError
-		if errors.As(err, &rejected) && (rejected.Reason == nil || rejected.Reason.Error() == "") {
+	var rejected *endpick.RejectedError
+	if errors.As(err, &rejected) {
+		if rejected.Reason == nil || rejected.Reason.Error() == "" {
 			p.failf("an Admitter refuses without a word: who is refused is told why")
 		}
 		if req.Adopted != nil {

@@ -137,11 +137,7 @@ func wrongPrediction(p *endpick.Prediction) string {
 	if p.Has&^(endpick.TTFT|endpick.TPOT|endpick.E2E) != 0 {
 		return "Has names latencies that there are none of"
 	}
-	for _, l := range []struct {
-		has             endpick.Latencies
-		name            string
-		expected, upper time.Duration
-	}{{endpick.TTFT, "TTFT", p.TTFT, p.TTFTUpper}, {endpick.TPOT, "TPOT", p.TPOT, p.TPOTUpper}, {endpick.E2E, "E2E", p.E2E, p.E2EUpper}} {
+	for _, l := range latenciesOf(p) {
 		switch {
 		case p.Has&l.has == 0 && (l.expected != 0 || l.upper != 0):
 			return l.name + " is given and not in Has: what is unknown stays out of both"
@@ -152,6 +148,19 @@ func wrongPrediction(p *endpick.Prediction) string {
 		}
 	}
 	return ""
+}
+
+// latency is one of those of a prediction.
+type latency struct {
+	has             endpick.Latencies
+	name            string
+	expected, upper time.Duration
+}
+
+func latenciesOf(p *endpick.Prediction) []latency {
+	return []latency{
+		{endpick.TTFT, "TTFT", p.TTFT, p.TTFTUpper}, {endpick.TPOT, "TPOT", p.TPOT, p.TPOTUpper}, {endpick.E2E, "E2E", p.E2E, p.E2EUpper},
+	}
 }
 
 // teach runs successful requests through a router with the policy.

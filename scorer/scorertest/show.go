@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/endpick/endpick"
 )
@@ -55,13 +54,8 @@ func showCandidate(c *endpick.Candidate) string {
 	w.add(c.InFlight != endpick.InFlight{}, "in flight %d (%d in prefill, Q %d, context %d, output %d)", c.InFlight.Requests,
 		c.InFlight.Prefilling, c.InFlight.PrefillTokens, c.InFlight.ContextTokens, c.InFlight.OutputTokens)
 	w.add(c.PrefixTokens != 0, "H %d", c.PrefixTokens)
-	p := &c.Prediction
-	for _, l := range []struct {
-		has             endpick.Latencies
-		name            string
-		expected, upper time.Duration
-	}{{endpick.TTFT, "TTFT", p.TTFT, p.TTFTUpper}, {endpick.TPOT, "TPOT", p.TPOT, p.TPOTUpper}, {endpick.E2E, "E2E", p.E2E, p.E2EUpper}} {
-		w.add(p.Has&l.has != 0, "%s %v, %v at most", l.name, l.expected, l.upper)
+	for _, l := range latenciesOf(&c.Prediction) {
+		w.add(c.Prediction.Has&l.has != 0, "%s %v, %v at most", l.name, l.expected, l.upper)
 	}
 	return strings.Join(w, ", ")
 }

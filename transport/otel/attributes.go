@@ -79,17 +79,16 @@ func describe(span trace.Span, r *transport.Observation) {
 		attribute.Int("endpick.attempts", len(r.Attempts)),
 		seconds("held", r.Held),
 	}
-	if r.Model != "" {
-		all = append(all, modelKey.String(short(r.Model)))
+	add := func(known bool, a attribute.KeyValue) {
+		if known {
+			all = append(all, a)
+		}
 	}
-	if r.MaxTokens > 0 {
-		all = append(all, maxTokensKey.Int(r.MaxTokens))
-	}
+	add(r.Model != "", modelKey.String(short(r.Model)))
+	add(r.MaxTokens > 0, maxTokensKey.Int(r.MaxTokens))
+	add(r.Tenant != "", attribute.String("endpick.tenant", short(r.Tenant)))
 	if r.CachedTokens != nil {
 		all = append(all, cachedKey.Int(*r.CachedTokens))
-	}
-	if r.Tenant != "" {
-		all = append(all, attribute.String("endpick.tenant", short(r.Tenant)))
 	}
 	if r.TTFTMillis != nil {
 		all = append(all, firstChunkKey.Float64(*r.TTFTMillis/1e3))
@@ -99,12 +98,8 @@ func describe(span trace.Span, r *transport.Observation) {
 		name string
 		transport.Latency
 	}{{"ttft", ttft}, {"tpot", tpot}, {"e2e", e2e}} {
-		if l.Predicted > 0 {
-			all = append(all, seconds("predicted."+l.name, l.Predicted))
-		}
-		if l.Actual > 0 {
-			all = append(all, seconds("measured."+l.name, l.Actual))
-		}
+		add(l.Predicted > 0, seconds("predicted."+l.name, l.Predicted))
+		add(l.Actual > 0, seconds("measured."+l.name, l.Actual))
 	}
 	for _, which := range []struct {
 		name string

@@ -8,8 +8,7 @@ type Load struct {
 	Running int // requests in the batch
 	// KVUsage is the share of blocks that sequences hold, in [0, 1]; idle cached
 	// blocks do not count, as in vLLM's kv_cache_usage_perc.
-	KVUsage      float64
-	CachedBlocks int // idle cached blocks
+	KVUsage float64
 }
 
 // Totals are counts since the engine was made.
@@ -20,7 +19,6 @@ type Totals struct {
 	PrefillTokens     int64 // prompt tokens computed, including those after preemptions
 	OutputTokens      int64 // tokens generated
 	Preemptions       int64
-	Steps             int64
 	Busy              time.Duration // time with a batch running
 	PrefillBusy       time.Duration // the additional time of batches due to their prompt chunks
 	Evicted           int64         // cached blocks that made room for others
@@ -32,10 +30,9 @@ type Totals struct {
 func (e *Engine) Load(now time.Duration) Load {
 	e.catchUp(now, false)
 	return Load{
-		Waiting:      len(e.waiting),
-		Running:      len(e.running),
-		KVUsage:      1 - float64(e.cache.available())/float64(e.cache.blocks),
-		CachedBlocks: int(e.cache.idle),
+		Waiting: len(e.waiting),
+		Running: len(e.running),
+		KVUsage: 1 - float64(e.cache.available())/float64(e.cache.blocks),
 	}
 }
 

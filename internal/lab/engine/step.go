@@ -250,7 +250,6 @@ func (e *Engine) pass(n int64) {
 	e.first += e.slope * picos(n)
 	e.steps -= n
 	e.totals.busy += span
-	e.totals.Steps += n
 	if e.stalled {
 		return
 	}

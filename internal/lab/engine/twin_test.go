@@ -213,7 +213,6 @@ func (w *twin) vacate(s *twinSequence) {
 func (w *twin) end() {
 	w.inFlight = false
 	var done []*twinSequence
-	w.totals.Steps++
 	for _, s := range w.running {
 		if s.chunk == 0 {
 			continue

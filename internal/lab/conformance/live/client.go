@@ -115,13 +115,12 @@ type manner struct {
 	body    []byte
 	stream  bool
 	hostile bool
-	slow    bool          // a slow stream
 	leaves  time.Duration // after so long. Zero: it does not leave
 	peeks   bool          // it leaves after the first bytes
 }
 
 func (c *clients) manner(r *rand.Rand, slow bool) manner {
-	m := manner{path: "/v1/chat/completions", stream: slow || r.IntN(3) > 0, slow: slow}
+	m := manner{path: "/v1/chat/completions", stream: slow || r.IntN(3) > 0}
 	m.body = fmt.Appendf(nil, `{"model":"m","stream":%v,"messages":[{"role":"system","content":%q},{"role":"user","content":"question %d"}]}`,
 		m.stream, prompts[r.IntN(len(prompts))], r.IntN(100))
 	if c.way.router == nil || slow && r.IntN(10) > 0 {
