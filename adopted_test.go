@@ -4,10 +4,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick"
 )
 
 // An adopted request goes where it was sent, past an admitter that refuses everything and a
@@ -24,15 +24,15 @@ func TestAdopted(t *testing.T) {
 				return c[:1]
 			})},
 		}
-		r, c := newRouter(t, endpick.Config{Endpoints: named("a", "b"), Policy: policy})
+		r, c := newRouter(endpick.Config{Endpoints: named("a", "b"), Policy: policy})
 		_, err := r.Route(endpick.Request{})
 		require.ErrorAs(t, err, new(*endpick.RejectedError))
 
 		var receipt endpick.Receipt
-		lease := route(t, r, endpick.Request{
+		lease := rig.Must(r.Route(endpick.Request{
 			Adopted: &endpick.Adopted{Endpoint: "b", Mirrored: mirrored, ExpectedCached: 30}, InputTokens: 100, Stream: true,
 			Exclude: []string{"b"}, Avoid: []string{"b"}, Receipt: &receipt,
-		})
+		}))
 		assert.Equal(t, "b", lease.Endpoint().ID)
 		assert.Zero(t, filtered)
 		assert.Equal(t, "b", receipt.Verdicts[receipt.Chosen].Candidate.Endpoint.ID)
@@ -60,7 +60,7 @@ func TestAdopted(t *testing.T) {
 func TestTimesOfTheAdopted(t *testing.T) {
 	const s = time.Second
 	heard := new(spy)
-	r, c := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: scoredBy(heard)})
+	r, c := newRouter(endpick.Config{Endpoints: named("a"), Policy: scoredBy(heard)})
 	for name, x := range map[string]struct {
 		adopted         *endpick.Adopted
 		status          endpick.Status
@@ -79,7 +79,7 @@ func TestTimesOfTheAdopted(t *testing.T) {
 		if x.adopted != nil {
 			x.adopted.Endpoint = "a"
 		}
-		l := route(t, r, endpick.Request{Adopted: x.adopted, InputTokens: 10, Stream: true})
+		l := rig.Must(r.Route(endpick.Request{Adopted: x.adopted, InputTokens: 10, Stream: true}))
 		c.advance(2 * s)
 		l.Tokens(1)
 		c.advance(3 * s)
@@ -91,7 +91,7 @@ func TestTimesOfTheAdopted(t *testing.T) {
 	// The times of one don't leak into the next in its slot, and say when the last token came, too.
 	for _, a := range []endpick.Adopted{{Took: 5 * s, TTFT: s}, {}, {Took: 5 * s, TTFT: s}} {
 		a.Endpoint, a.Mirrored = "a", true
-		l := route(t, r, endpick.Request{Adopted: &a, InputTokens: 10, Stream: true})
+		l := rig.Must(r.Route(endpick.Request{Adopted: &a, InputTokens: 10, Stream: true}))
 		c.advance(9 * s)
 		l.Done(endpick.Outcome{OutputTokens: 9})
 		want := []time.Duration{-1, -1, -1}

@@ -5,10 +5,9 @@ package endpick_test
 import (
 	"testing"
 
+	"github.com/endpick/endpick"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick"
 )
 
 // quiet is an observer that does not allocate.
@@ -40,7 +39,7 @@ func TestAllocs(t *testing.T) {
 	exclude := []string{"e3"}
 	for name, p := range policies {
 		t.Run(name, func(t *testing.T) {
-			r, c := newRouter(t, endpick.Config{Endpoints: numbered(20), Policy: p})
+			r, c := newRouter(endpick.Config{Endpoints: numbered(20), Policy: p})
 			require.NoError(t, r.Report("e1", endpick.Load{Waiting: 2, Absent: endpick.KVUsageSignal}))
 			blocks := make([]uint64, 64)
 			stream := false
@@ -61,6 +60,6 @@ func TestAllocs(t *testing.T) {
 	assert.NotZero(t, q.heard)
 
 	// A mark does not allocate either; a scrape marks every endpoint.
-	r, _ := newRouter(t, endpick.Config{Endpoints: numbered(2)})
+	r, _ := newRouter(endpick.Config{Endpoints: numbered(2)})
 	assert.Zero(t, testing.AllocsPerRun(100, func() { r.Snapshot("e1") }))
 }

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/predict"
@@ -17,6 +15,7 @@ import (
 	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/slo"
+	"github.com/stretchr/testify/require"
 )
 
 // BenchmarkSum64 is the yardstick: one hash over as many bytes as the token ids
@@ -41,7 +40,7 @@ func benchBlocks(endpoints int) int {
 }
 
 // lmetric is the preset, with a large enough index.
-func lmetric(b *testing.B, endpoints int) endpick.Config {
+func lmetric(endpoints int) endpick.Config {
 	config := all.LMetric()
 	config.Policy.Matcher = rig.Must(prefix.NewIndex(benchIndex(endpoints)))
 	return config
@@ -173,7 +172,7 @@ func BenchmarkRoute(b *testing.B) {
 					holders = endpoints / 10
 				}
 				onFleet(b, name, routeChecked, func(b *testing.B) *fleet {
-					return newFleet(b, lmetric(b, endpoints), endpoints, tokens, holders)
+					return newFleet(b, lmetric(endpoints), endpoints, tokens, holders)
 				})
 			}
 		}

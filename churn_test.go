@@ -7,11 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // slots is a stage with state for each endpoint, kept as the package
@@ -58,7 +57,7 @@ func TestEndpointChurnUnderLoad(t *testing.T) {
 			Predictor: expects(time.Millisecond),
 		},
 	}
-	r, c := newRouter(t, endpick.Config{Endpoints: numbered(total), Policy: policies[0], LeaseTimeout: time.Second})
+	r, c := newRouter(endpick.Config{Endpoints: numbered(total), Policy: policies[0], LeaseTimeout: time.Second})
 
 	requests := 1000
 	if testing.Short() {

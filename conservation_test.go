@@ -9,11 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
 // machine drives a router and its twin side by side.

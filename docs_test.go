@@ -12,10 +12,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 // walk visits all files, but not those of git and of the tools that CI installs.
@@ -34,7 +33,7 @@ func walk(t *testing.T, visit func(path string)) {
 }
 
 // functions returns the functions in a file, methods as Type.name.
-func functions(t *testing.T, file string) (names []string) {
+func functions(file string) (names []string) {
 	f := rig.Must(parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution))
 	for _, d := range f.Decls {
 		fn, ok := d.(*ast.FuncDecl)
@@ -66,7 +65,7 @@ func TestDesign(t *testing.T) {
 	tests := map[string]bool{}
 	walk(t, func(path string) {
 		if strings.HasSuffix(path, "_test.go") {
-			for _, name := range functions(t, path) {
+			for _, name := range functions(path) {
 				tests[name] = true
 			}
 		}
@@ -79,13 +78,13 @@ func TestDesign(t *testing.T) {
 	steps := regexp.MustCompile("`([A-Za-z]+\\.[A-Za-z]+)` \\(`([a-z/]+\\.go)`\\)").FindAllSubmatch(text, -1)
 	require.Greater(t, len(steps), 5)
 	for _, m := range steps {
-		assert.Contains(t, functions(t, string(m[2])), string(m[1]))
+		assert.Contains(t, functions(string(m[2])), string(m[1]))
 	}
 }
 
 // TestLinks follows the links between documents, down to headings.
 func TestLinks(t *testing.T) {
-	for _, file := range documents(t) {
+	for _, file := range documents() {
 		text := rig.Must(os.ReadFile(file))
 		for _, m := range regexp.MustCompile(`\]\(([^)#]*)(#[^)]+)?\)`).FindAllSubmatch(text, -1) {
 			to, heading := string(m[1]), string(m[2])
@@ -96,17 +95,16 @@ func TestLinks(t *testing.T) {
 			if to == "" {
 				path = file
 			}
-			_, err := os.Stat(path)
-			assert.NoError(t, err, "link in %s", file)
+			assert.NoError(t, rig.Err(os.Stat(path)), "link in %s", file)
 			if heading != "" {
-				assert.Contains(t, headings(t, path), heading, "link in %s to %s", file, to)
+				assert.Contains(t, headings(path), heading, "link in %s to %s", file, to)
 			}
 		}
 	}
 }
 
 // headings returns the anchors of a document's headings.
-func headings(t *testing.T, file string) (all []string) {
+func headings(file string) (all []string) {
 	text := rig.Must(os.ReadFile(file))
 	for _, m := range regexp.MustCompile(`(?m)^##* (.*)$`).FindAllSubmatch(text, -1) {
 		slug := regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(string(m[1])), "")
@@ -126,7 +124,7 @@ func TestGo(t *testing.T) {
 		}
 	})
 	blocks := 0
-	for _, file := range documents(t) {
+	for _, file := range documents() {
 		text := rig.Must(os.ReadFile(file))
 		for _, b := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllSubmatch(text, -1) {
 			blocks++
@@ -147,7 +145,7 @@ func flush(text string) string {
 }
 
 // documents returns the top-level pages such as README, and those in docs.
-func documents(t *testing.T) []string {
+func documents() []string {
 	pages := rig.Must(filepath.Glob("docs/*.md"))
 	top := rig.Must(filepath.Glob("*.md"))
 	return append(pages, top...)
@@ -170,13 +168,13 @@ func TestLimits(t *testing.T) {
 	require.Greater(t, len(fields), 8)
 	for _, m := range fields {
 		assert.True(t, slices.ContainsFunc(packages[string(m[1])], func(file string) bool {
-			return hasField(t, file, string(m[2]), string(m[3]))
+			return hasField(file, string(m[2]), string(m[3]))
 		}), "%s", m[0])
 	}
 }
 
 // hasField reports whether a file has a struct with this field.
-func hasField(t *testing.T, file, name, field string) (found bool) {
+func hasField(file, name, field string) (found bool) {
 	f := rig.Must(parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution))
 	ast.Inspect(f, func(n ast.Node) bool {
 		spec, ok := n.(*ast.TypeSpec)

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick"
 )
 
 // Events at one endpoint, in order:
@@ -24,7 +24,7 @@ func play(t *testing.T, r *endpick.Router, story string, load endpick.Load) {
 	for _, step := range story {
 		switch step {
 		case 'o':
-			l := route(t, r, endpick.Request{InputTokens: 100, Stream: true})
+			l := rig.Must(r.Route(endpick.Request{InputTokens: 100, Stream: true}))
 			waiting, open = append(waiting, l), append(open, l)
 		case 'f':
 			waiting[0].FirstToken()
@@ -88,7 +88,7 @@ func TestReportCorrection(t *testing.T) {
 		{"absent fields are not read", "oofr", endpick.Load{Waiting: nan, Running: -4, Absent: noWaiting | noRunning}, 1, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r, _ := newRouter(t, endpick.Config{Endpoints: named("a")})
+			r, _ := newRouter(endpick.Config{Endpoints: named("a")})
 			play(t, r, c.story, c.load)
 			got := status(t, r, "a").Candidate
 			assert.Equal(t, c.waiting, got.Waiting, "waiting")
@@ -106,9 +106,9 @@ func TestNewReport(t *testing.T) {
 		{Waiting: 2, Running: 4, KVUsage: 0.51},
 		{Waiting: 2, Running: 4, Absent: endpick.KVUsageSignal},
 	} {
-		r, _ := newRouter(t, endpick.Config{Endpoints: named("a")})
+		r, _ := newRouter(endpick.Config{Endpoints: named("a")})
 		require.NoError(t, r.Report("a", endpick.Load{Waiting: 2, Running: 4, KVUsage: 0.5}))
-		route(t, r, endpick.Request{InputTokens: 100})
+		rig.Must(r.Route(endpick.Request{InputTokens: 100}))
 		require.NoError(t, r.Report("a", load))
 		got := status(t, r, "a").Candidate
 		assert.Equal(t, load.Waiting+load.Running, got.BatchSize(), load)
@@ -116,7 +116,7 @@ func TestNewReport(t *testing.T) {
 }
 
 func TestAbsentIsNotZero(t *testing.T) {
-	r, c := newRouter(t, endpick.Config{Endpoints: named("a", "b", "silent")})
+	r, c := newRouter(endpick.Config{Endpoints: named("a", "b", "silent")})
 	silent := func() *endpick.Candidate {
 		c := status(t, r, "silent").Candidate
 		return &c
@@ -155,7 +155,7 @@ func TestAbsentIsNotZero(t *testing.T) {
 	require.NoError(t, r.Report("a", endpick.Load{}))
 	require.NoError(t, r.Report("b", endpick.Load{}))
 	for range 2 {
-		route(t, r, endpick.Request{Exclude: []string{"a", "b"}})
+		rig.Must(r.Route(endpick.Request{Exclude: []string{"a", "b"}}))
 	}
 	assert.Equal(t, 2.0, silent().Waiting)
 
@@ -198,7 +198,7 @@ func TestEndpointValidation(t *testing.T) {
 		{with(endpick.Resident{Model: "m", Bytes: -1}), `endpick: endpoint "a" has resident "m" with negative Bytes or Context`},
 		{with(endpick.Resident{Model: "m", Context: -1}), `endpick: endpoint "a" has resident "m" with negative Bytes or Context`},
 	} {
-		r, _ := newRouter(t, endpick.Config{})
+		r, _ := newRouter(endpick.Config{})
 		err := r.Add(c.endpoint)
 		assert.EqualError(t, err, c.text)
 		assert.ErrorIs(t, err, endpick.ErrBadEndpoint)
@@ -221,7 +221,7 @@ func TestEndpointIDs(t *testing.T) {
 		"https://ann:p@ss@host?x=@":       "https://host?x=@",
 		"http://host/ann:s3cret@x":        "http://host/ann:s3cret@x",
 	} {
-		r, _ := newRouter(t, endpick.Config{Endpoints: []endpick.Endpoint{
+		r, _ := newRouter(endpick.Config{Endpoints: []endpick.Endpoint{
 			{Address: address}, {Address: address, Ranked: true}, {Address: address, Ranked: true, Rank: 2}, {ID: "x", Address: address},
 		}})
 		var ids []string
@@ -234,7 +234,7 @@ func TestEndpointIDs(t *testing.T) {
 }
 
 func TestNoEndpoints(t *testing.T) {
-	r, _ := newRouter(t, endpick.Config{})
+	r, _ := newRouter(endpick.Config{})
 	_, err := r.Route(endpick.Request{Model: "m"})
 	assert.EqualError(t, err, `endpick: no endpoint for model "m": 0 of 0 serve it, 0 excluded, 0 draining`)
 	assert.ErrorAs(t, err, new(*endpick.NoEndpointError))
@@ -252,5 +252,5 @@ func TestNoEndpoints(t *testing.T) {
 	assert.Equal(t, uint64(3), r.Stats().NoEndpoint)
 
 	require.NoError(t, r.Resume("c"))
-	assert.Equal(t, "c", route(t, r, endpick.Request{Model: "m", Exclude: []string{"b", "a"}}).Endpoint().ID)
+	assert.Equal(t, "c", rig.Must(r.Route(endpick.Request{Model: "m", Exclude: []string{"b", "a"}})).Endpoint().ID)
 }

@@ -2,13 +2,12 @@ package endpick_test
 
 import (
 	"fmt"
-	"runtime"
 	"testing"
 
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick"
 )
 
 // Adding an endpoint only costs the change: what 10,000 additions allocate is
@@ -17,32 +16,28 @@ import (
 func TestAddIsNoMoreThanTheChange(t *testing.T) {
 	const n = 10_000
 	for name, describe := range map[string]func(e *endpick.Endpoint, i int){
-		"every model": func(*endpick.Endpoint, int) {},
-		"one model":   func(e *endpick.Endpoint, _ int) { e.Models = []string{"llama"} },
-		"models of their own": func(e *endpick.Endpoint, i int) {
-			e.Models = []string{fmt.Sprint("model-", i)}
-		},
+		"every model":         func(*endpick.Endpoint, int) {},
+		"one model":           func(e *endpick.Endpoint, _ int) { e.Models = []string{"llama"} },
+		"models of their own": func(e *endpick.Endpoint, i int) { e.Models = []string{fmt.Sprint("model-", i)} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, _ := newRouter(t, endpick.Config{})
+			r, _ := newRouter(endpick.Config{})
 			endpoints := numbered(n)
 			for i := range endpoints {
 				describe(&endpoints[i], i)
 			}
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			for _, e := range endpoints {
-				require.NoError(t, r.Add(e))
-			}
-			runtime.ReadMemStats(&after)
-			assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(n*16<<10))
+			assert.Less(t, rig.Allocated(func() {
+				for _, e := range endpoints {
+					require.NoError(t, r.Add(e))
+				}
+			}), n*16<<10)
 			for _, e := range []endpick.Endpoint{endpoints[0], endpoints[n/2], endpoints[n-1]} {
 				model := "x"
 				if len(e.Models) > 0 {
 					model = e.Models[0]
 				}
 				var receipt endpick.Receipt
-				route(t, r, endpick.Request{Model: model, Receipt: &receipt}).Done(endpick.Outcome{})
+				rig.Must(r.Route(endpick.Request{Model: model, Receipt: &receipt})).Done(endpick.Outcome{})
 				assert.Contains(t, []int{1, n}, len(receipt.Verdicts))
 			}
 		})
@@ -52,7 +47,7 @@ func TestAddIsNoMoreThanTheChange(t *testing.T) {
 // A request never finds its pool empty while its only endpoint is updated, or
 // while lists that contain it are set.
 func TestChangesLeaveNoGap(t *testing.T) {
-	r, _ := newRouter(t, endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Models: []string{"m", "x"}}, {ID: "b"}}})
+	r, _ := newRouter(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Models: []string{"m", "x"}}, {ID: "b"}}})
 	require.NoError(t, r.Drain("b"))
 	stop := make(chan struct{})
 	done := make(chan error, 1)
@@ -100,7 +95,7 @@ func TestNothingComesToAnEndpointAfterItsRemoval(t *testing.T) {
 		var r *endpick.Router
 		choosing, choose, routed := make(chan bool), make(chan bool), make(chan endpick.Lease)
 		wait, picks, heard := false, 0, 0
-		r, _ = newRouter(t, endpick.Config{Endpoints: named("a", "b"), Policy: endpick.Policy{
+		r, _ = newRouter(endpick.Config{Endpoints: named("a", "b"), Policy: endpick.Policy{
 			Admitters: []endpick.Admitter{removals(func(endpick.EndpointRef) {
 				heard++
 				left := r.AppendCandidates(nil)
@@ -124,7 +119,7 @@ func TestNothingComesToAnEndpointAfterItsRemoval(t *testing.T) {
 				return len(candidates) - 1
 			}),
 		}})
-		open := route(t, r, endpick.Request{})
+		open := rig.Must(r.Route(endpick.Request{}))
 		require.Equal(t, "a", open.Endpoint().ID)
 		wait = true
 		go func() {
@@ -142,7 +137,7 @@ func TestNothingComesToAnEndpointAfterItsRemoval(t *testing.T) {
 
 // The router copies what a caller owns, however it is passed.
 func TestChangesCopy(t *testing.T) {
-	r, _ := newRouter(t, endpick.Config{Endpoints: named("a")})
+	r, _ := newRouter(endpick.Config{Endpoints: named("a")})
 	require.NoError(t, r.Update(endpick.Endpoint{ID: "a", Labels: map[string]string{"by": "nobody"}}), "before any request")
 	for name, change := range map[string]func(endpick.Endpoint) error{
 		"Add": func(e endpick.Endpoint) error {
@@ -155,7 +150,7 @@ func TestChangesCopy(t *testing.T) {
 		e := endpick.Endpoint{ID: "a", Models: []string{name}, Adapters: []string{"l"}, Labels: map[string]string{"by": name}, Residents: []endpick.Resident{{Model: name}}}
 		require.NoError(t, change(e))
 		e.Models[0], e.Adapters[0], e.Labels["by"], e.Residents[0].Model = "other", "other", "other", "other"
-		got := route(t, r, endpick.Request{Model: name}).Endpoint()
+		got := rig.Must(r.Route(endpick.Request{Model: name})).Endpoint()
 		assert.Equal(t, []string{name, name}, append(got.Models, got.Residents[0].Model))
 		assert.Equal(t, []string{"l"}, got.Adapters)
 		assert.Equal(t, map[string]string{"by": name}, got.Labels)
@@ -168,10 +163,10 @@ func TestChangesCopy(t *testing.T) {
 }
 
 func TestAppendCandidates(t *testing.T) {
-	r, _ := newRouter(t, endpick.Config{Endpoints: named("a", "b", "c")})
+	r, _ := newRouter(endpick.Config{Endpoints: named("a", "b", "c")})
 	require.NoError(t, r.Drain("b"))
 	require.NoError(t, r.Report("a", endpick.Load{Waiting: 3, KVUsage: 0.25}))
-	l := route(t, r, endpick.Request{Exclude: []string{"a"}, InputTokens: 7})
+	l := rig.Must(r.Route(endpick.Request{Exclude: []string{"a"}, InputTokens: 7}))
 	kept := r.AppendCandidates(make([]endpick.Candidate, 1, 8))
 	require.Len(t, kept, 3)
 	assert.Zero(t, kept[0])
@@ -201,21 +196,18 @@ func TestAStageBelongsToOneRouter(t *testing.T) {
 	_, err := endpick.New(endpick.Config{Policy: policy, Endpoints: named("a", "a")})
 	require.ErrorIs(t, err, endpick.ErrDuplicateEndpoint)
 
-	r, _ := newRouter(t, endpick.Config{Policy: scoredBy(k), Endpoints: named("a")})
+	r, _ := newRouter(endpick.Config{Policy: scoredBy(k), Endpoints: named("a")})
 	require.NoError(t, r.SetPolicy(endpick.Policy{}))
 	require.NoError(t, r.SetPolicy(scoredBy(k)), "the router's own")
 
 	_, err = endpick.New(endpick.Config{Policy: policy})
 	require.ErrorAs(t, err, new(*endpick.ConfigError))
 	assert.EqualError(t, err, "endpick: config: Policy has stage spy, which is already in another router: make a policy for each")
-	_, err = endpick.New(endpick.Config{Policy: scoredBy(other)})
-	assert.NoError(t, err, "a refusal takes nothing")
+	assert.NoError(t, rig.Err(endpick.New(endpick.Config{Policy: scoredBy(other)})), "a refusal takes nothing")
 
 	// A policy that is refused because of one stage leaves the others with their routers.
 	free := new(keeper)
 	require.ErrorAs(t, r.SetPolicy(scoredBy(k, free, other)), new(*endpick.ConfigError))
-	_, err = endpick.New(endpick.Config{Policy: scoredBy(k)})
-	assert.ErrorAs(t, err, new(*endpick.ConfigError), "it is in the first one still")
-	_, err = endpick.New(endpick.Config{Policy: scoredBy(free)})
-	assert.NoError(t, err)
+	assert.ErrorAs(t, rig.Err(endpick.New(endpick.Config{Policy: scoredBy(k)})), new(*endpick.ConfigError), "it is in the first one still")
+	assert.NoError(t, rig.Err(endpick.New(endpick.Config{Policy: scoredBy(free)})))
 }

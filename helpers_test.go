@@ -8,10 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/stretchr/testify/require"
 )
 
 // clock is a clock that tests set. It deliberately starts at Unix 0, which is a
@@ -22,7 +21,7 @@ func (c *clock) Now() time.Time          { return time.Unix(0, c.nanos.Load()) }
 func (c *clock) advance(d time.Duration) { c.nanos.Add(int64(d)) }
 
 // newRouter returns a router with a clock of its own.
-func newRouter(t testing.TB, config endpick.Config) (*endpick.Router, *clock) {
+func newRouter(config endpick.Config) (*endpick.Router, *clock) {
 	c := new(clock)
 	config.Clock = c.Now
 	if config.Seed == 0 {
@@ -58,11 +57,6 @@ func status(t testing.TB, r *endpick.Router, id string) endpick.EndpointStatus {
 	}
 	require.Fail(t, "no such endpoint", id)
 	return endpick.EndpointStatus{}
-}
-
-// route routes a request, which must succeed.
-func route(t testing.TB, r *endpick.Router, req endpick.Request) endpick.Lease {
-	return rig.Must(r.Route(req))
 }
 
 // requireQuiet checks that nothing is in flight anywhere.

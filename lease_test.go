@@ -6,11 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestZeroLease(t *testing.T) {
@@ -31,8 +30,7 @@ func TestPrefillsEndForWhoeverLooks(t *testing.T) {
 		"AppendCandidates": func(r *endpick.Router) float64 { return r.AppendCandidates(nil)[0].Waiting },
 		"Route": func(r *endpick.Router) (waiting float64) {
 			var receipt endpick.Receipt
-			_, err := r.Route(endpick.Request{Receipt: &receipt})
-			assert.NoError(t, err)
+			assert.NoError(t, rig.Err(r.Route(endpick.Request{Receipt: &receipt})))
 			return receipt.Verdicts[0].Candidate.Waiting
 		},
 		"Mark": func(r *endpick.Router) float64 {
@@ -44,8 +42,8 @@ func TestPrefillsEndForWhoeverLooks(t *testing.T) {
 			return r.Endpoints()[0].Candidate.Waiting - 2
 		},
 	} {
-		r, c := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Predictor: expects(time.Second)}})
-		l := route(t, r, endpick.Request{InputTokens: 5})
+		r, c := newRouter(endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Predictor: expects(time.Second)}})
+		l := rig.Must(r.Route(endpick.Request{InputTokens: 5}))
 		c.advance(2 * time.Second)
 		assert.Zero(t, look(r), name)
 		l.Done(endpick.Outcome{})
@@ -57,8 +55,8 @@ func TestPrefillOfUnknownLength(t *testing.T) {
 	whole := predictFunc(func(*endpick.Request, *endpick.Candidate) endpick.Prediction {
 		return endpick.Prediction{Has: endpick.E2E, TTFT: time.Second, E2E: time.Second}
 	})
-	r, c := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Predictor: whole}})
-	route(t, r, endpick.Request{InputTokens: 10})
+	r, c := newRouter(endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Predictor: whole}})
+	rig.Must(r.Route(endpick.Request{InputTokens: 10}))
 	c.advance(time.Minute)
 	assert.Equal(t, 1, status(t, r, "a").Candidate.InFlight.Prefilling)
 }
@@ -66,13 +64,13 @@ func TestPrefillOfUnknownLength(t *testing.T) {
 // Without Sweep, Route reaps: all of them within half as many requests as the router has lease slots.
 func TestRouteReaps(t *testing.T) {
 	s := new(spy)
-	r, c := newRouter(t, endpick.Config{Endpoints: named("a"), LeaseTimeout: time.Minute, Policy: scoredBy(s)})
+	r, c := newRouter(endpick.Config{Endpoints: named("a"), LeaseTimeout: time.Minute, Policy: scoredBy(s)})
 	for range 600 {
-		route(t, r, endpick.Request{})
+		rig.Must(r.Route(endpick.Request{}))
 	}
 	c.advance(time.Minute + 1)
 	for range 768/2 + 1 {
-		l := route(t, r, endpick.Request{})
+		l := rig.Must(r.Route(endpick.Request{}))
 		l.Done(endpick.Outcome{})
 	}
 	requireQuiet(t, r)
@@ -83,7 +81,7 @@ func TestRouteReaps(t *testing.T) {
 func TestMeasuredLatencies(t *testing.T) {
 	const ms = time.Millisecond
 	s := new(spy)
-	r, watch := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: scoredBy(s)}) // so that the slot is reused
+	r, watch := newRouter(endpick.Config{Endpoints: named("a"), Policy: scoredBy(s)}) // so that the slot is reused
 	for _, c := range []struct {
 		name       string
 		stream     bool
@@ -144,7 +142,7 @@ func TestMeasuredLatencies(t *testing.T) {
 		}, 0, 0, 2 * ms, 5, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l, at := route(t, r, endpick.Request{InputTokens: 10, Stream: c.stream, Responses: c.responses}), watch.Now()
+			l, at := rig.Must(r.Route(endpick.Request{InputTokens: 10, Stream: c.stream, Responses: c.responses})), watch.Now()
 			c.drive(l, watch)
 			l.Done(endpick.Outcome{OutputTokens: c.usage})
 			closed := s.take()
@@ -163,15 +161,15 @@ func TestMeasuredLatencies(t *testing.T) {
 // Impossible values from an engine are not passed on.
 func TestOutcomeIsCleaned(t *testing.T) {
 	s := new(spy)
-	r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: scoredBy(s)})
-	route(t, r, endpick.Request{}).Done(endpick.Outcome{
+	r, _ := newRouter(endpick.Config{Endpoints: named("a"), Policy: scoredBy(s)})
+	rig.Must(r.Route(endpick.Request{})).Done(endpick.Outcome{
 		Status: endpick.Failed, InputTokens: -1, OutputTokens: -2, CachedTokens: -3, HasCachedTokens: true,
 	})
 	assert.Equal(t, endpick.Outcome{Status: endpick.Failed}, s.take()[0].outcome)
-	route(t, r, endpick.Request{}).Done(endpick.Outcome{HasCachedTokens: true})
+	rig.Must(r.Route(endpick.Request{})).Done(endpick.Outcome{HasCachedTokens: true})
 	assert.Equal(t, endpick.Outcome{HasCachedTokens: true}, s.take()[0].outcome, "a reported zero is a zero")
 	blocks := []uint64{1, 2, 3}
-	route(t, r, endpick.Request{}).Done(endpick.Outcome{Blocks: blocks})
+	rig.Must(r.Route(endpick.Request{})).Done(endpick.Outcome{Blocks: blocks})
 	assert.Equal(t, endpick.Outcome{Blocks: blocks}, s.take()[0].outcome)
 	assert.Equal(t, "completed failed canceled lost refused unknown", endpick.Completed.String()+" "+endpick.Failed.String()+" "+
 		endpick.Canceled.String()+" "+endpick.Lost.String()+" "+endpick.Refused.String()+" "+endpick.Status(9).String())
@@ -181,14 +179,14 @@ func TestOutcomeIsCleaned(t *testing.T) {
 // notified of one end.
 func TestExactlyOnce(t *testing.T) {
 	s := new(spy)
-	r, c := newRouter(t, endpick.Config{Endpoints: named("a", "b"), LeaseTimeout: time.Minute, Policy: scoredBy(s)})
+	r, c := newRouter(endpick.Config{Endpoints: named("a", "b"), LeaseTimeout: time.Minute, Policy: scoredBy(s)})
 	rounds := 300
 	if testing.Short() {
 		rounds = 50
 	}
 	ended := 0
 	for round := range rounds {
-		l := route(t, r, endpick.Request{InputTokens: 100, Stream: round%2 == 0})
+		l := rig.Must(r.Route(endpick.Request{InputTokens: 100, Stream: round%2 == 0}))
 		var wins atomic.Int32
 		var group sync.WaitGroup
 		start := make(chan struct{})
@@ -275,10 +273,10 @@ func (nameless) Match(*endpick.Request, []endpick.Candidate) { panic("match") }
 
 func TestWarnSeesWhereANamelessStagePanicked(t *testing.T) {
 	var told []error
-	r, _ := newRouter(t, endpick.Config{
+	r, _ := newRouter(endpick.Config{
 		Endpoints: named("a"), Policy: endpick.Policy{Matcher: nameless{}}, Warn: func(err error) { told = append(told, err) },
 	})
-	route(t, r, endpick.Request{}).Done(endpick.Outcome{})
+	rig.Must(r.Route(endpick.Request{})).Done(endpick.Outcome{})
 	require.Len(t, told, 1)
 	assert.Equal(t, &endpick.PanicError{Stage: "endpick_test.nameless", Value: "match"}, withoutStack(told[0]))
 	assert.Contains(t, string(told[0].(*endpick.PanicError).Stack), "nameless.Match")
@@ -295,7 +293,7 @@ func TestPanicsCostTheirStage(t *testing.T) {
 			var told []error
 			var r *endpick.Router
 			var l endpick.Lease
-			r, _ = newRouter(t, endpick.Config{
+			r, _ = newRouter(endpick.Config{
 				Endpoints: named("a", "b"),
 				Policy: endpick.Policy{
 					Matcher: p, Predictor: p, Admitters: []endpick.Admitter{p}, Filters: []endpick.Filter{p}, Picker: p,
@@ -311,7 +309,7 @@ func TestPanicsCostTheirStage(t *testing.T) {
 				},
 			})
 			var receipt endpick.Receipt
-			l = route(t, r, endpick.Request{InputTokens: 3, Stream: true, Receipt: &receipt})
+			l = rig.Must(r.Route(endpick.Request{InputTokens: 3, Stream: true, Receipt: &receipt}))
 			require.Len(t, receipt.Verdicts, 2)
 			if at == "pick" {
 				assert.Equal(t, 0, receipt.Chosen, "the best score, which is not the first endpoint's")
@@ -342,7 +340,7 @@ func TestPanicsCostTheirStage(t *testing.T) {
 
 // Calls on one lease wait for each other, those on several leases of one endpoint don't.
 func TestTokensCollide(t *testing.T) {
-	r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: by(leastLoaded)})
+	r, _ := newRouter(endpick.Config{Endpoints: named("a"), Policy: by(leastLoaded)})
 	const batch = 1000
 	batches := 5000
 	if rig.Race || testing.Short() {
@@ -352,7 +350,7 @@ func TestTokensCollide(t *testing.T) {
 	var called, careless atomic.Int64
 	var all sync.WaitGroup
 	for range 4 {
-		l := route(t, r, endpick.Request{InputTokens: 3, Stream: true})
+		l := rig.Must(r.Route(endpick.Request{InputTokens: 3, Stream: true}))
 		all.Go(func() {
 			for range batches {
 				for range batch {

@@ -11,11 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 var update = flag.Bool("update", false, "write the golden files under testdata anew")
@@ -77,7 +76,7 @@ func storyPolicies() []endpick.Policy {
 // tell drives a router through a story and writes down every decision. A varied
 // story needs no random numbers: everything is taken modulo something.
 func tell(t *testing.T, seed uint64, endpoints []endpick.Endpoint) string {
-	r, c := newRouter(t, endpick.Config{Endpoints: endpoints, Seed: seed})
+	r, c := newRouter(endpick.Config{Endpoints: endpoints, Seed: seed})
 	var story strings.Builder
 	var open []endpick.Lease
 	var receipt endpick.Receipt
@@ -118,15 +117,13 @@ func tell(t *testing.T, seed uint64, endpoints []endpick.Endpoint) string {
 		{Model: "llama", InputTokens: -5},
 	} {
 		req.Receipt = &receipt
-		_, err := r.Route(req)
-		require.Error(t, err)
+		require.Error(t, rig.Err(r.Route(req)))
 		story.WriteString(receipt.String())
 	}
 	require.NoError(t, r.SetPolicy(endpick.Policy{Name: "closed", Admitters: []endpick.Admitter{
 		admitFunc(func(*endpick.Request) error { return errNotToday }),
 	}}))
-	_, err := r.Route(endpick.Request{Model: "llama", Receipt: &receipt})
-	require.Error(t, err)
+	require.Error(t, rig.Err(r.Route(endpick.Request{Model: "llama", Receipt: &receipt})))
 	story.WriteString(receipt.String())
 	return story.String()
 }
@@ -157,10 +154,10 @@ func TestReceipt(t *testing.T) {
 	policy.Picker = pickFunc(func(_ *endpick.Request, c []endpick.Candidate, _ []float64) int {
 		return slices.IndexFunc(c, func(c endpick.Candidate) bool { return c.Endpoint.ID == "a" })
 	})
-	r, c := newRouter(t, endpick.Config{Endpoints: named("f", "e", "d", "c", "b", "a"), Policy: policy})
+	r, c := newRouter(endpick.Config{Endpoints: named("f", "e", "d", "c", "b", "a"), Policy: policy})
 	c.advance(time.Second)
 	var receipt endpick.Receipt
-	l := route(t, r, endpick.Request{Model: "m", Adapter: "x", InputTokens: 5, Receipt: &receipt})
+	l := rig.Must(r.Route(endpick.Request{Model: "m", Adapter: "x", InputTokens: 5, Receipt: &receipt}))
 
 	var ids, removed []string
 	for _, v := range receipt.Verdicts {
@@ -183,7 +180,7 @@ func TestReceipt(t *testing.T) {
 
 	require.NoError(t, r.SetPolicy(byID(scores)))
 	var best endpick.Receipt
-	route(t, r, endpick.Request{Receipt: &best}).Done(endpick.Outcome{})
+	rig.Must(r.Route(endpick.Request{Receipt: &best})).Done(endpick.Outcome{})
 	assert.Equal(t, "d", best.Verdicts[best.Chosen].Candidate.Endpoint.ID)
 	assert.Equal(t, "e", best.Verdicts[best.RunnerUp].Candidate.Endpoint.ID)
 	assert.Zero(t, best.Regret)
@@ -192,7 +189,7 @@ func TestReceipt(t *testing.T) {
 	kept := receipt.Verdicts[2].Scores
 	l.Done(endpick.Outcome{})
 	require.NoError(t, r.SetPolicy(endpick.Policy{}))
-	route(t, r, endpick.Request{Receipt: &receipt, Exclude: []string{"a", "b", "c", "d", "e"}})
+	rig.Must(r.Route(endpick.Request{Receipt: &receipt, Exclude: []string{"a", "b", "c", "d", "e"}}))
 	assert.Len(t, receipt.Verdicts, 1)
 	assert.Equal(t, -1, receipt.RunnerUp)
 	assert.Empty(t, receipt.Scorers)
@@ -220,9 +217,9 @@ func TestReceiptsTellOfNobodyElse(t *testing.T) {
 		}
 		return nil
 	})}
-	r, _ := newRouter(t, config)
+	r, _ := newRouter(config)
 	for i := range 20 {
-		route(t, r, endpick.Request{Model: "m", InputTokens: 1000, Tenant: "another", Receipt: new(endpick.Receipt)})
+		rig.Must(r.Route(endpick.Request{Model: "m", InputTokens: 1000, Tenant: "another", Receipt: new(endpick.Receipt)}))
 		for _, tc := range []struct {
 			req    endpick.Request
 			refuse bool
@@ -287,7 +284,7 @@ func TestReasons(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.policy.Filters = []endpick.Filter{keepIf(func(c *endpick.Candidate) bool { return len(c.Endpoint.ID) > 1 })}
-			r, _ := newRouter(t, endpick.Config{Endpoints: named("x", "ab", "abc"), Policy: tc.policy})
+			r, _ := newRouter(endpick.Config{Endpoints: named("x", "ab", "abc"), Policy: tc.policy})
 			var receipt endpick.Receipt
 			_ = rig.Must(r.Route(endpick.Request{Receipt: &receipt}))
 			got := map[string]string{}

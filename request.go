@@ -180,16 +180,12 @@ func (r *Request) ExpectedPerResponse() float64 {
 // Chance returns a number in (0, 1) that is a pure function of the router's
 // seed, the request's number and salt. A stage that randomizes uses it, with a
 // salt of its own from [Salt].
-func (r *Request) Chance(salt uint64) float64 {
-	return unit(uint64(r.draws(salt)))
-}
+func (r *Request) Chance(salt uint64) float64 { return unit(uint64(r.draws(salt))) }
 
 // ChanceOf is Chance for one candidate. It also depends on the endpoint's ID,
 // and never on its position among the candidates, so that the order in which
 // endpoints were added changes no choice.
-func (r *Request) ChanceOf(salt uint64, c *Candidate) float64 {
-	return unit(r.draws(salt).of(c))
-}
+func (r *Request) ChanceOf(salt uint64, c *Candidate) float64 { return unit(r.draws(salt).of(c)) }
 
 // draws is the part of ChanceOf that is the same for all candidates of a
 // request. A loop over candidates computes it once.

@@ -4,9 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
-
 	"github.com/endpick/endpick"
+	"github.com/stretchr/testify/assert"
 )
 
 // A model is found by its names, with or without Ollama's tag for the latest.

@@ -274,9 +274,7 @@ func (r *Router) LeaseTimeout() time.Duration { return r.config.LeaseTimeout }
 // Sweep reaps every lease that has been without a call for LeaseTimeout and
 // returns how many there were. now is the time of Config.Clock. Each Route does this for a
 // few leases; a host that is idle for long periods may call Sweep now and then.
-func (r *Router) Sweep(now time.Time) int {
-	return r.leases.reap(r.at(now), math.MaxInt)
-}
+func (r *Router) Sweep(now time.Time) int { return r.leases.reap(r.at(now), math.MaxInt) }
 
 // Stats counts what a router has done since New.
 type Stats struct {

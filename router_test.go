@@ -8,11 +8,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestConfigValidation(t *testing.T) {
@@ -27,8 +26,7 @@ func TestConfigValidation(t *testing.T) {
 	assert.EqualError(t, err, `endpick: endpoint "a" is listed twice`)
 	assert.ErrorAs(t, err, new(*endpick.EndpointError))
 
-	r, err = endpick.New(endpick.Config{})
-	require.NoError(t, err)
+	r = rig.Must(endpick.New(endpick.Config{}))
 	_, err = r.Route(endpick.Request{})
 	assert.ErrorAs(t, err, new(*endpick.NoEndpointError))
 	for _, err := range []error{r.Drain("x"), r.Resume("x"), r.Remove("x"), r.Report("x", endpick.Load{})} {
@@ -45,7 +43,7 @@ func TestDefaultClock(t *testing.T) {
 	r := rig.Must(endpick.New(endpick.Config{Endpoints: named("a")}))
 	before := time.Now()
 	var receipt endpick.Receipt
-	l := route(t, r, endpick.Request{Receipt: &receipt})
+	l := rig.Must(r.Route(endpick.Request{Receipt: &receipt}))
 	assert.WithinRange(t, receipt.At, before, time.Now())
 	assert.Zero(t, r.Sweep(time.Now().Add(10*time.Minute-time.Minute/2)))
 	assert.Equal(t, 1, r.Sweep(time.Now().Add(10*time.Minute+time.Minute/2)))
@@ -84,10 +82,10 @@ func TestAClockThatPanicsIsReplaced(t *testing.T) {
 			},
 		})
 		require.NoError(t, err)
-		old := route(t, r, endpick.Request{InputTokens: 7})
+		old := rig.Must(r.Route(endpick.Request{InputTokens: 7}))
 		time.Sleep(time.Minute)
 		broken = true
-		l = route(t, r, endpick.Request{InputTokens: 5, Stream: true})
+		l = rig.Must(r.Route(endpick.Request{InputTokens: 5, Stream: true}))
 		time.Sleep(time.Second)
 		l.FirstToken()
 		l.Tokens(3)
@@ -118,8 +116,7 @@ func TestManyAreLeftOut(t *testing.T) {
 		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: id})
 		ids = append(ids, id)
 	}
-	r, err := endpick.New(config)
-	require.NoError(t, err)
+	r := rig.Must(endpick.New(config))
 	for _, n := range []int{16, 17, 99} {
 		out := slices.Clone(ids[:n])
 		slices.Reverse(out)

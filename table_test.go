@@ -4,11 +4,10 @@ import (
 	"maps"
 	"testing"
 
+	"github.com/endpick/endpick"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
-
-	"github.com/endpick/endpick"
 )
 
 // The twin of a table is a map that remembers the newest generation of each slot.

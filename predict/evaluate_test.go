@@ -5,10 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/stretchr/testify/require"
 )
 
 // Every thousand samples a model is fitted to the labels that are known by then: all of the

@@ -250,6 +250,4 @@ func positive(v int) float64 {
 }
 
 // nanoseconds is t.UnixNano, clamped so that differences don't overflow: from 2116 on, time stands still.
-func nanoseconds(t time.Time) int64 {
-	return max(math.MinInt64/2, min(t.UnixNano(), math.MaxInt64/2))
-}
+func nanoseconds(t time.Time) int64 { return max(math.MinInt64/2, min(t.UnixNano(), math.MaxInt64/2)) }

@@ -9,12 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/predict/internal/learn"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
 // world makes random requests and candidates, and knows how long requests take.
@@ -29,12 +28,10 @@ type world struct {
 	pace map[uint32]float64
 }
 
-func newPredictor(t require.TestingT, config LatencyConfig) *predictor {
-	return rig.Must(NewLatency(config)).(*predictor)
-}
+func newPredictor(config LatencyConfig) *predictor { return rig.Must(NewLatency(config)).(*predictor) }
 
 func newWorld(t require.TestingT, config LatencyConfig) *world {
-	l, rng := newPredictor(t, config), rand.New(rand.NewPCG(4, 2))
+	l, rng := newPredictor(config), rand.New(rand.NewPCG(4, 2))
 	return &world{t: t, latency: l, rng: rng, now: time.Unix(1000, 0), slow: map[string]float64{}}
 }
 
@@ -141,9 +138,7 @@ func (w *world) route(req endpick.Request, c *endpick.Candidate) *endpick.Event 
 	return e
 }
 
-func (w *world) after(e *endpick.Event, ms float64) {
-	e.Now = e.Now.Add(time.Duration(ms * 1e6))
-}
+func (w *world) after(e *endpick.Event, ms float64) { e.Now = e.Now.Add(time.Duration(ms * 1e6)) }
 
 // trained returns a world with two predicted variants, at slots 0 and 1.
 func trained(t *testing.T) *world {
@@ -325,29 +320,23 @@ func TestWhatAResponseTeaches(t *testing.T) {
 }
 
 func TestNewLatencyRefusesABadConfig(t *testing.T) {
-	for _, c := range []struct {
-		config LatencyConfig
-		want   string
-	}{
-		{LatencyConfig{MaxModels: -1}, "endpick: config: predict.LatencyConfig.MaxModels is negative"},
-		{LatencyConfig{Trees: 5000}, "endpick: config: predict.LatencyConfig.Trees is 5000, want 0 to 1024"},
-		{LatencyConfig{Samples: -1}, "endpick: config: predict.LatencyConfig.Samples is -1, want 0 to 1048575"},
-		{LatencyConfig{MaxAge: -1}, "endpick: config: predict.LatencyConfig.MaxAge is negative"},
-		{LatencyConfig{RefitEvery: -1}, "endpick: config: predict.LatencyConfig.RefitEvery is negative"},
-		{LatencyConfig{Share: -1}, "endpick: config: predict.LatencyConfig.Share is -1, want 0 to 1"},
-		{LatencyConfig{Share: 2}, "endpick: config: predict.LatencyConfig.Share is 2, want 0 to 1"},
-		{LatencyConfig{Share: math.NaN()}, "endpick: config: predict.LatencyConfig.Share is NaN, want 0 to 1"},
+	for want, config := range map[string]LatencyConfig{
+		"endpick: config: predict.LatencyConfig.MaxModels is negative":            {MaxModels: -1},
+		"endpick: config: predict.LatencyConfig.Trees is 5000, want 0 to 1024":    {Trees: 5000},
+		"endpick: config: predict.LatencyConfig.Samples is -1, want 0 to 1048575": {Samples: -1},
+		"endpick: config: predict.LatencyConfig.MaxAge is negative":               {MaxAge: -1},
+		"endpick: config: predict.LatencyConfig.RefitEvery is negative":           {RefitEvery: -1},
+		"endpick: config: predict.LatencyConfig.Share is -1, want 0 to 1":         {Share: -1},
+		"endpick: config: predict.LatencyConfig.Share is 2, want 0 to 1":          {Share: 2},
+		"endpick: config: predict.LatencyConfig.Share is NaN, want 0 to 1":        {Share: math.NaN()},
 	} {
-		_, err := NewLatency(c.config)
-		require.EqualError(t, err, c.want)
+		require.EqualError(t, rig.Err(NewLatency(config)), want)
 	}
-	newPredictor(t, LatencyConfig{Share: 1, Trees: 1024, Samples: 1_048_575})
+	newPredictor(LatencyConfig{Share: 1, Trees: 1024, Samples: 1_048_575})
 }
 
 func TestPredictorAllocatesNothing(t *testing.T) {
-	if rig.Race {
-		t.Skip("the race detector makes sync.Pool forget")
-	}
+	rig.SkipUnderRace(t, "the race detector makes sync.Pool forget")
 	w := newWorld(t, synchronous())
 	w.many(200, "", 0)
 	candidates := make([]endpick.Candidate, 100)

@@ -5,12 +5,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/predict/internal/learn"
 	"github.com/endpick/endpick/predict/pace"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // off returns the mean relative error of a slot's predictions: 0.1 is ten percent.
@@ -109,7 +108,7 @@ func TestConfigReachesTheLearners(t *testing.T) {
 		assert.Equal(t, []any{7, 1234, time.Hour, 99}, []any{l.Boost.Trees, l.Window.Samples, l.Window.MaxAge, l.RefitEvery})
 		assert.NotNil(t, l.Window.Strata)
 	}
-	l := newPredictor(t, c)
+	l := newPredictor(c)
 	assert.Equal(t, 0.5, l.trainer.Share)
 	assert.True(t, l.trainer.Synchronous)
 }
@@ -146,7 +145,7 @@ func TestALabelKeepsItsBoundWhateverThePace(t *testing.T) {
 	at := time.Unix(1e9, 0)
 	for _, pace := range []float64{1. / 3, 1, 3} {
 		for _, took := range []float64{0.7, 0.95, 1, 1.45, 1.55, 2} {
-			l := newPredictor(t, synchronous())
+			l := newPredictor(synchronous())
 			m, v := l.admitModel("m"), l.admitVariant("")
 			ref := endpick.EndpointRef{Slot: 1, Generation: 1}
 			s := l.states.At(ref)

@@ -8,12 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/scorer/scorertest"
+	"github.com/stretchr/testify/require"
 )
 
 // Many concurrent requests through a real router, while endpoints come and go and models train in

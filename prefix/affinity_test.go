@@ -5,12 +5,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 type gate interface {
@@ -110,16 +109,13 @@ func TestAffinityGate(t *testing.T) {
 
 // 8,600 tokens per second: 43,000 more tokens are the five seconds.
 func TestAffinityDefaultRate(t *testing.T) {
-	for _, tc := range []struct {
-		inFlight int
-		keep     int
-	}{{43_899, 1}, {43_901, 2}} {
+	for inFlight, keep := range map[int]int{43_899: 1, 43_901: 2} {
 		a := newAffinity(prefix.AffinityConfig{DisableExploration: true})
 		candidates := fleet(2)
 		candidates[0].PrefixTokens = 900
-		candidates[0].InFlight.PrefillTokens = tc.inFlight // and 100 new ones; the other one 1,000
+		candidates[0].InFlight.PrefillTokens = inFlight // and 100 new ones; the other one 1,000
 		req := endpick.Request{InputTokens: 1000}
-		assert.Len(t, a.Filter(&req, candidates), tc.keep, "%d in flight", tc.inFlight)
+		assert.Len(t, a.Filter(&req, candidates), keep, "%d in flight", inFlight)
 	}
 }
 
@@ -178,10 +174,7 @@ func TestAffinityConfig(t *testing.T) {
 		"PrefillRate":  {{PrefillRate: math.Inf(1)}, {PrefillRate: math.NaN()}, {PrefillRate: -1}},
 	} {
 		for _, config := range all {
-			_, err := prefix.NewAffinity(config)
-			var ce *endpick.ConfigError
-			require.ErrorAs(t, err, &ce, "%+v", config)
-			assert.Equal(t, "prefix.AffinityConfig."+field, ce.Field)
+			assert.Equal(t, "prefix.AffinityConfig."+field, rig.Field(prefix.NewAffinity(config)), "%+v", config)
 		}
 	}
 }

@@ -8,11 +8,10 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/endpick/endpick/prefix/internal/blockhash"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
-
-	"github.com/endpick/endpick/prefix/internal/blockhash"
 )
 
 // someSecret is the secret of some scope under some key.

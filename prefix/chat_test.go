@@ -5,10 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
-
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
+	"github.com/stretchr/testify/assert"
 )
 
 func text(role, content string) prefix.Message {
@@ -82,9 +81,7 @@ func TestChatBordersCannotBeForged(t *testing.T) {
 }
 
 func TestChatAllocates(t *testing.T) {
-	if rig.Race {
-		t.Skip("the race detector empties pools")
-	}
+	rig.SkipUnderRace(t, "the race detector empties pools")
 	c := prefix.Conversation{Messages: []prefix.Message{text("system", strings.Repeat("s", 1000)), text("user", "hello\xffworld")}}
 	c.Messages = append(c.Messages, prefix.Message{Role: "user", Parts: []prefix.Part{{Type: "image_url", Content: strings.Repeat("picture", 1000)}}})
 	c.Tools = []string{`{"name": "f", "parameters": {}}`}

@@ -6,10 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/endpick/endpick/prefix/internal/blockhash"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
-
-	"github.com/endpick/endpick/prefix/internal/blockhash"
 )
 
 // naiveForm is what is hashed of a conversation, as documented.

@@ -12,11 +12,10 @@ import (
 	"testing"
 
 	"github.com/cespare/xxhash/v2"
+	"github.com/endpick/endpick/prefix"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
-
-	"github.com/endpick/endpick/prefix"
 )
 
 func ids(n int, seed uint64) []uint32 {
@@ -36,9 +35,7 @@ var testKey = func() prefix.Key {
 	return k
 }()
 
-func seed(n int) prefix.Seed {
-	return prefix.Scope{Key: testKey, Model: strconv.Itoa(n)}.Seed()
-}
+func seed(n int) prefix.Seed { return prefix.Scope{Key: testKey, Model: strconv.Itoa(n)}.Seed() }
 
 // Hashes may be stored and compared between replicas on any architecture, so
 // they must not change.

@@ -6,14 +6,12 @@ import (
 	"runtime"
 	"slices"
 	"testing"
-	"time"
-
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // fleet is n endpoints as candidates.
@@ -27,8 +25,7 @@ func fleet(n int) []endpick.Candidate {
 }
 
 func newIndex(tb require.TestingT, config prefix.IndexConfig) *prefix.Index {
-	x, err := prefix.NewIndex(config)
-	require.NoError(tb, err)
+	x := rig.Must(prefix.NewIndex(config))
 	return x
 }
 
@@ -206,7 +203,7 @@ func TestIndexMatchesWhoLeavesAroundWhoStays(t *testing.T) {
 func TestIndexBytes(t *testing.T) {
 	const most = 2 << 20
 	s := newShelf(t, 50, prefix.IndexConfig{MaxBytes: most})
-	before := heap()
+	before := rig.Heap()
 	for i := range 3000 {
 		blocks := s.fresh(1 + (i*37)%192)
 		s.route(i%50, blocks...)
@@ -215,7 +212,7 @@ func TestIndexBytes(t *testing.T) {
 			require.LessOrEqual(t, s.Stats().Bytes, int64(most))
 		}
 	}
-	grown := heap() - before
+	grown := rig.Heap() - before
 	stats := s.Stats()
 	assert.Greater(t, stats.Bytes, int64(most)*6/7, "the room is used, but for what is set aside for prompts in prefill")
 	assert.InEpsilon(t, float64(stats.Bytes), float64(grown), 0.1, "what is counted is what is taken")
@@ -239,25 +236,13 @@ func TestIndexConfig(t *testing.T) {
 		"BlocksPerEndpoint": {BlocksPerEndpoint: -1},
 		"MaxBytes":          {MaxBytes: 1<<20 - 1},
 	} {
-		_, err := prefix.NewIndex(config)
-		var ce *endpick.ConfigError
-		require.ErrorAs(t, err, &ce)
-		assert.Equal(t, "prefix.IndexConfig."+field, ce.Field)
+		assert.Equal(t, "prefix.IndexConfig."+field, rig.Field(prefix.NewIndex(config)))
 	}
-}
-
-func heap() int64 {
-	var m runtime.MemStats
-	runtime.GC()
-	time.Sleep(time.Millisecond)
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }
 
 // Every endpoint holds the same 80 prompts, and 80 of its own.
 func TestIndexMemoryPerBlock(t *testing.T) {
-	before := heap()
+	before := rig.Heap()
 	s := newShelf(t, 100, prefix.IndexConfig{})
 	same := s.serveAll(0, "", 80, 64)
 	for slot := range 100 {
@@ -266,7 +251,7 @@ func TestIndexMemoryPerBlock(t *testing.T) {
 			s.route(slot, p...)
 		}
 	}
-	grown := float64(heap() - before)
+	grown := float64(rig.Heap() - before)
 	stats := s.Stats()
 	assert.Equal(t, 100*160*64, stats.Pairs)
 	assert.Equal(t, 101*80*64, stats.Blocks)
@@ -291,9 +276,7 @@ func (t *traffic) prompt() []uint64 {
 
 // An index that is full allocates nothing any more, for prompts or for what follows them.
 func TestIndexAllocates(t *testing.T) {
-	if rig.Race {
-		t.Skip("the race detector empties pools")
-	}
+	rig.SkipUnderRace(t, "the race detector empties pools")
 	for name, after := range map[string]int{"prompts": 0, "responses": 50} {
 		t.Run(name, func(t *testing.T) {
 			s := newShelf(t, 20, prefix.IndexConfig{BlocksPerEndpoint: 10_000})

@@ -5,10 +5,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/stretchr/testify/require"
 )
 
 // The index handles each event under one lock, so whatever goroutines do, it gets events in
@@ -64,8 +63,7 @@ func TestIndexInAllInterleavings(t *testing.T) {
 				if n++; rig.Race && n%50 != 0 {
 					continue // there is only one goroutine
 				}
-				x, err := NewIndex(IndexConfig{BlocksPerEndpoint: tc.most})
-				require.NoError(t, err)
+				x := rig.Must(NewIndex(IndexConfig{BlocksPerEndpoint: tc.most}))
 				m := &machine{x: x, twin: newTwin(), bounds: []int{tc.most, tc.most}, tenants: []string{"a", "b"}}
 				m.twin.share, m.twin.most = 0.5, tc.most
 				m.refs = []endpick.EndpointRef{{Slot: 0, Generation: 1}, {Slot: 1, Generation: 1}}

@@ -7,12 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // hashOf is the hash of a text of one block under a key.
@@ -44,9 +42,7 @@ func TestKeyText(t *testing.T) {
 func TestKeyRefused(t *testing.T) {
 	for _, text := range []string{"", "secret", strings.Repeat("5e", 31), strings.Repeat("5e", 33), strings.Repeat("5e", 31) + "5", strings.Repeat("5e", 31) + "5x"} {
 		_, err := prefix.ParseKey(text)
-		var config *endpick.ConfigError
-		require.ErrorAs(t, err, &config, text)
-		assert.Equal(t, "prefix.Key", config.Field)
+		assert.Equal(t, "prefix.Key", rig.Field(nil, err), text)
 		if text != "" {
 			assert.NotContains(t, err.Error(), text[:6], "an error goes into logs")
 		}

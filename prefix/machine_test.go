@@ -5,10 +5,10 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
-
-	"github.com/endpick/endpick"
 )
 
 const twinEndpoints = 2
@@ -247,8 +247,7 @@ func checkIndex(t *rapid.T) {
 	share := rapid.SampledFrom([]float64{0.5, 0.25, 1}).Draw(t, "share")
 	m := &machine{twin: newTwin(), width: rapid.SampledFrom([]int{1, 8}).Draw(t, "width")}
 	most := rapid.IntRange(1, 16*m.width).Draw(t, "most")
-	x, err := NewIndex(IndexConfig{TenantShare: share, BlocksPerEndpoint: most})
-	require.NoError(t, err)
+	x := rig.Must(NewIndex(IndexConfig{TenantShare: share, BlocksPerEndpoint: most}))
 	m.x, m.twin.share, m.twin.most = x, share, most
 	m.tenants = []string{"", "a", "b"}[:rapid.IntRange(1, 3).Draw(t, "tenants")]
 	for range twinEndpoints {
@@ -266,8 +265,7 @@ func checkIndex(t *rapid.T) {
 
 // A response for which there is no room leaves everything as it is.
 func TestNoRoomForAResponse(t *testing.T) {
-	x, err := NewIndex(IndexConfig{MaxBytes: leastMaxBytes, TenantShare: 0.0001})
-	require.NoError(t, err)
+	x := rig.Must(NewIndex(IndexConfig{MaxBytes: leastMaxBytes, TenantShare: 0.0001}))
 	for slot := range uint32(2) {
 		e := endpick.Event{
 			Lease: endpick.LeaseRef{Slot: slot, Generation: 1}, Request: &endpick.Request{Blocks: []uint64{1, 2}, InputTokens: 33},

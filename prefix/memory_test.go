@@ -55,13 +55,10 @@ func TestShrinking(t *testing.T) {
 
 // A run that was given back is lent again where it is at most a quarter too long.
 func TestRuns(t *testing.T) {
-	for _, tc := range []struct {
-		n      int
-		reused bool
-	}{{79, false}, {80, true}, {100, true}, {101, false}} {
+	for n, reused := range map[int]bool{79: false, 80: true, 100: true, 101: false} {
 		var r runs
 		r.give(r.take(100)[:0:100])
-		assert.Equal(t, tc.reused, cap(r.take(tc.n)) == 100 && r.spare[0] == nil, tc.n)
+		assert.Equal(t, reused, cap(r.take(n)) == 100 && r.spare[0] == nil, n)
 	}
 	var r runs
 	a, b := r.take(10), r.take(10)

@@ -4,10 +4,9 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/endpick/endpick/prefix"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick/prefix"
 )
 
 // branches are prompts that diverge from a long one after each of its blocks.

@@ -5,10 +5,9 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/endpick/endpick"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick"
 )
 
 // cacheModel is an LRU cache of so many blocks that counts in grains of tokens.

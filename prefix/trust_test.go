@@ -5,10 +5,9 @@ import (
 	"hash/maphash"
 	"testing"
 
+	"github.com/endpick/endpick"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick"
 )
 
 // Capacity 1,600, so that an epoch is 100 blocks.
@@ -430,9 +429,7 @@ func TestGrain(t *testing.T) {
 
 func TestTrustIgnores(t *testing.T) {
 	for name, report := range map[string]func(d *fixture){
-		"null": func(d *fixture) {
-			observer{d.x}.Done(d.routed(prompt(0, 100)), &endpick.Outcome{})
-		},
+		"null": func(d *fixture) { observer{d.x}.Done(d.routed(prompt(0, 100)), &endpick.Outcome{}) },
 		"a head that was still in prefill": func(d *fixture) {
 			d.routed(prompt(20, 100))
 			second := d.routed(prompt(20, 100))

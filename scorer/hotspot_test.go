@@ -6,13 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
 // spot drives a detector by hand.
@@ -505,9 +504,7 @@ func TestHotspotIsLikeItsTwin(t *testing.T) {
 }
 
 func TestHotspotAllocatesNothing(t *testing.T) {
-	if rig.Race {
-		t.Skip("the race detector allocates")
-	}
+	rig.SkipUnderRace(t, "the race detector allocates")
 	s := newSpot(scorer.HotspotConfig{})
 	cs := candidates(make([]indicators, 100)...)
 	cs[0].PrefixTokens = 992

@@ -7,13 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer"
 	"github.com/endpick/endpick/scorer/scorertest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // indicators is a short form of a candidate.
@@ -149,8 +148,7 @@ func TestZeroValuesAreReady(t *testing.T) {
 	} {
 		p.Filters = []endpick.Filter{scorer.MatchGate(scorer.MatchGateConfig{}), scorer.Hotspot(scorer.HotspotConfig{})}
 		var receipt endpick.Receipt
-		_, err := router(t, p, 2).Route(endpick.Request{Receipt: &receipt})
-		require.NoError(t, err)
+		require.NoError(t, rig.Err(router(p, 2).Route(endpick.Request{Receipt: &receipt})))
 		assert.Equal(t, []string{want}, receipt.Scorers)
 	}
 }
@@ -190,7 +188,7 @@ func TestMatchGate(t *testing.T) {
 	}
 }
 
-func router(t testing.TB, p endpick.Policy, endpoints int) *endpick.Router {
+func router(p endpick.Policy, endpoints int) *endpick.Router {
 	config := endpick.Config{Policy: p, Clock: func() time.Time { return time.Unix(0, 0) }, Seed: 7}
 	for i := range endpoints {
 		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: fmt.Sprintf("server-%d", i)})
@@ -215,18 +213,14 @@ func TestFieldsOutOfRangeAreRefused(t *testing.T) {
 		"scorer.HotspotConfig.HeadTokens": {filter(scorer.Hotspot(scorer.HotspotConfig{HeadTokens: -1}))},
 	} {
 		for _, p := range policies {
-			_, err := endpick.New(endpick.Config{Policy: p})
-			var bad *endpick.ConfigError
-			require.ErrorAs(t, err, &bad, "%+v", p)
-			assert.Equal(t, field, bad.Field)
+			assert.Equal(t, field, rig.Field(endpick.New(endpick.Config{Policy: p})), "%+v", p)
 		}
 	}
 	for _, p := range []endpick.Policy{
 		only(scorer.Linear(1)), only(scorer.Dynamo(3)), filter(scorer.MatchGate(scorer.MatchGateConfig{Share: 0.99, Range: 1, Ratio: 1})),
 		filter(scorer.Hotspot(scorer.HotspotConfig{Window: 1, Classes: 1, HeadTokens: 1})),
 	} {
-		_, err := endpick.New(endpick.Config{Policy: p})
-		assert.NoError(t, err, "%+v", p)
+		assert.NoError(t, rig.Err(endpick.New(endpick.Config{Policy: p})), "%+v", p)
 	}
 }
 
@@ -235,15 +229,14 @@ func filter(f endpick.Filter) endpick.Policy { return endpick.Policy{Filters: []
 // Their state depends on the handles of one router's endpoints.
 func TestStagesWithStateBelongToOneRouter(t *testing.T) {
 	for _, p := range []endpick.Policy{only(scorer.RoundRobin()), only(scorer.NoHitLRU()), filter(scorer.Hotspot(scorer.HotspotConfig{}))} {
-		r := router(t, p, 1)
+		r := router(p, 1)
 		require.NoError(t, r.SetPolicy(p), "again in the same")
-		_, err := endpick.New(endpick.Config{Policy: p})
-		assert.ErrorAs(t, err, new(*endpick.ConfigError))
+		assert.ErrorAs(t, rig.Err(endpick.New(endpick.Config{Policy: p})), new(*endpick.ConfigError))
 	}
 }
 
 func TestRoundRobinRotates(t *testing.T) {
-	r := router(t, only(scorer.RoundRobin()), 4)
+	r := router(only(scorer.RoundRobin()), 4)
 	var first []string
 	for range 4 {
 		l := rig.Must(r.Route(endpick.Request{}))
@@ -277,7 +270,7 @@ func TestNoHitLRU(t *testing.T) {
 	s := scorer.NoHitLRU()
 	p := only(s)
 	p.Matcher = matcher
-	r := router(t, p, 3)
+	r := router(p, 3)
 	route := func(exclude ...string) (string, []float64) {
 		var receipt endpick.Receipt
 		l := rig.Must(r.Route(endpick.Request{InputTokens: 100, Receipt: &receipt, Exclude: exclude}))
@@ -358,9 +351,7 @@ var all = []func() endpick.Scorer{
 func nameOf(s endpick.Scorer) string { return s.(interface{ Name() string }).Name() }
 
 func TestScorersAllocateNothing(t *testing.T) {
-	if rig.Race {
-		t.Skip("the race detector allocates")
-	}
+	rig.SkipUnderRace(t, "the race detector allocates")
 	cs := candidates(make([]indicators, 100)...)
 	dst := make([]float64, len(cs))
 	req := endpick.Request{InputTokens: 1000, Session: "s"}.At(time.Unix(0, 0), 1, 1)

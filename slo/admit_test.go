@@ -3,11 +3,11 @@ package slo_test
 import (
 	"testing"
 
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/endpick/endpick/slo"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/slo"
 )
 
 func TestLatencyAdmitter(t *testing.T) {
@@ -54,5 +54,5 @@ func TestLatencyAdmitter(t *testing.T) {
 	// refused.
 	req := ask(350, 0)
 	req.Priority = -1
-	require.NoError(t, slo.NewLatencyAdmitter(newHeadroom(t, slo.HeadroomConfig{UpperBound: true})).Admit(&req, full()))
+	require.NoError(t, slo.NewLatencyAdmitter(rig.Must(slo.NewHeadroom(slo.HeadroomConfig{UpperBound: true}))).Admit(&req, full()))
 }

@@ -6,13 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/slo"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
 func TestBestFitScores(t *testing.T) {
@@ -44,17 +43,17 @@ func TestBestFitScores(t *testing.T) {
 		{"no candidates", slo.BestFitConfig{}, ask(200, 0), nil, []float64{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			assert.InDeltaSlice(t, tc.want, score(newBestFit(t, tc.config), tc.req, tc.cs), 1e-9)
+			assert.InDeltaSlice(t, tc.want, score(rig.Must(slo.NewBestFit(tc.config)), tc.req, tc.cs), 1e-9)
 		})
 	}
 	// Of the three, only the second has the prediction that a streamed response is
 	// ranked by, and only the first the one for a whole response.
 	streamed := ask(0, 0)
 	streamed.ExpectedOutputTokens = 1
-	got := score(newBestFit(t, slo.BestFitConfig{}), streamed, parts)
+	got := score(rig.Must(slo.NewBestFit(slo.BestFitConfig{})), streamed, parts)
 	assert.Equal(t, []float64{0, 1, 0}, got)
 	streamed.Stream = false
-	got = score(newBestFit(t, slo.BestFitConfig{}), streamed, parts)
+	got = score(rig.Must(slo.NewBestFit(slo.BestFitConfig{})), streamed, parts)
 	assert.Equal(t, []float64{1, 0, 0}, got)
 }
 
@@ -70,14 +69,13 @@ func TestBestFitConsidersNeighbours(t *testing.T) {
 	cs[2].Waiting, cs[2].Running = 0, 0
 	req := ask(0, 0)
 	req.InputTokens = 1000
-	got := score(newBestFit(t, slo.BestFitConfig{PrefillRate: 10_000}), req, cs)
+	got := score(rig.Must(slo.NewBestFit(slo.BestFitConfig{PrefillRate: 10_000})), req, cs)
 	assert.InDeltaSlice(t, []float64{1300.0 / 1500, 1, 1}, got, 1e-9)
-	got = score(newBestFit(t, slo.BestFitConfig{}), req, cs)
+	got = score(rig.Must(slo.NewBestFit(slo.BestFitConfig{})), req, cs)
 	assert.InDeltaSlice(t, []float64{1, 1, 1100.0 / 1300}, got, 1e-9)
 
 	for _, rate := range []float64{-1, math.NaN(), math.Inf(1)} {
-		_, err := slo.NewBestFit(slo.BestFitConfig{PrefillRate: rate})
-		assert.ErrorAs(t, err, new(*endpick.ConfigError))
+		assert.ErrorAs(t, rig.Err(slo.NewBestFit(slo.BestFitConfig{PrefillRate: rate})), new(*endpick.ConfigError))
 	}
 }
 
@@ -86,7 +84,7 @@ func TestBestFitFallsBackOnLoadAndMatch(t *testing.T) {
 	cs[0].KVUsage, cs[0].Waiting, cs[0].PrefixTokens = 0.25, 4, 750
 	cs[1].KVUsage, cs[1].Waiting = 0.5, 1
 	cs[2].KVUsage, cs[2].PrefixTokens = 1, 999
-	s := newBestFit(t, slo.BestFitConfig{DisableExploration: true})
+	s := rig.Must(slo.NewBestFit(slo.BestFitConfig{DisableExploration: true}))
 	for _, req := range []endpick.Request{ask(200, 50), ask(0, 0)} {
 		// (0.75 + 0 + 0.75)/3; (0.5 + 0.75 + 0)/3; (0 + 1 + 1)/3.
 		assert.InDeltaSlice(t, []float64{0.5, 1.25 / 3, 2.0 / 3}, score(s, req, cs), 1e-9)
@@ -109,18 +107,17 @@ func TestBestFitFallsBackOnLoadAndMatch(t *testing.T) {
 
 func TestBestFitConfig(t *testing.T) {
 	for _, c := range []slo.BestFitConfig{{Exploration: -1}, {Exploration: 1}} {
-		_, err := slo.NewBestFit(c)
-		require.ErrorAs(t, err, new(*endpick.ConfigError))
+		require.ErrorAs(t, rig.Err(slo.NewBestFit(c)), new(*endpick.ConfigError))
 	}
 	name := func(s endpick.Scorer) string { return s.(interface{ Name() string }).Name() }
-	assert.Equal(t, "latency-least", name(newBestFit(t, slo.BestFitConfig{})))
-	assert.Equal(t, "latency-most", name(newBestFit(t, slo.BestFitConfig{MostHeadroom: true})))
+	assert.Equal(t, "latency-least", name(rig.Must(slo.NewBestFit(slo.BestFitConfig{}))))
+	assert.Equal(t, "latency-most", name(rig.Must(slo.NewBestFit(slo.BestFitConfig{MostHeadroom: true}))))
 }
 
 // The median rule, checked against a sorted slice.
 func TestBestFitUnpredictedStayBelowTheMedian(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := newBestFit(t, slo.BestFitConfig{DisableExploration: true})
+		s := rig.Must(slo.NewBestFit(slo.BestFitConfig{DisableExploration: true}))
 		cs := fleet(make([]endpick.Prediction, rapid.IntRange(2, 40).Draw(t, "candidates"))...)
 		for i := range cs {
 			cs[i].KVUsage = rapid.Float64Range(0, 1).Draw(t, "kv")
@@ -161,20 +158,18 @@ func (queueing) Predict(_ *endpick.Request, candidates []endpick.Candidate) {
 // Best fit has packed the loose ones, so it has room for them.
 func TestBestFitLeavesEndpointsFreeForTightRequests(t *testing.T) {
 	placed := func(mostHeadroom bool) (met int) {
-		h := newHeadroom(t, slo.HeadroomConfig{})
+		h := rig.Must(slo.NewHeadroom(slo.HeadroomConfig{}))
 		config := endpick.Config{Seed: 3, Clock: func() time.Time { return epoch }, Policy: endpick.Policy{
 			Predictor: queueing{},
-			Filters:   []endpick.Filter{newTier(t, slo.TierConfig{Headroom: h, DisableExploration: true})},
-			Scorers:   []endpick.Weighted{{Scorer: newBestFit(t, slo.BestFitConfig{Headroom: h, MostHeadroom: mostHeadroom}), Weight: 1}},
+			Filters:   []endpick.Filter{rig.Must(slo.NewTier(slo.TierConfig{Headroom: h, DisableExploration: true}))},
+			Scorers:   []endpick.Weighted{{Scorer: rig.Must(slo.NewBestFit(slo.BestFitConfig{Headroom: h, MostHeadroom: mostHeadroom})), Weight: 1}},
 		}}
 		for i := range 8 {
 			config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: string(rune('a' + i))})
 		}
-		r, err := endpick.New(config)
-		require.NoError(t, err)
+		r := rig.Must(endpick.New(config))
 		for range 16 {
-			_, err := r.Route(ask(500, 0))
-			require.NoError(t, err)
+			require.NoError(t, rig.Err(r.Route(ask(500, 0))))
 		}
 		for range 6 {
 			tight := ask(60, 0)
@@ -199,8 +194,8 @@ func TestBestFitAgainstTheUpperBound(t *testing.T) {
 	sure := both(150, 10)
 	sure.TTFTUpper = 190 * ms
 	cs := fleet(tight, sure)
-	assert.Equal(t, "server-0", pick(newBestFit(t, slo.BestFitConfig{}), ask(200, 0), cs))
-	h := newHeadroom(t, slo.HeadroomConfig{UpperBound: true})
-	assert.Equal(t, "server-1", pick(newBestFit(t, slo.BestFitConfig{Headroom: h}), ask(200, 0), cs))
-	assert.Equal(t, []string{"server-1"}, ids(filter(newTier(t, slo.TierConfig{Headroom: h, DisableExploration: true}), ask(200, 0), cs)))
+	assert.Equal(t, "server-0", pick(rig.Must(slo.NewBestFit(slo.BestFitConfig{})), ask(200, 0), cs))
+	h := rig.Must(slo.NewHeadroom(slo.HeadroomConfig{UpperBound: true}))
+	assert.Equal(t, "server-1", pick(rig.Must(slo.NewBestFit(slo.BestFitConfig{Headroom: h})), ask(200, 0), cs))
+	assert.Equal(t, []string{"server-1"}, ids(filter(rig.Must(slo.NewTier(slo.TierConfig{Headroom: h, DisableExploration: true})), ask(200, 0), cs)))
 }

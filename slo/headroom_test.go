@@ -4,12 +4,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/endpick/endpick/slo"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
-
-	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/slo"
 )
 
 func TestHeadroom(t *testing.T) {
@@ -53,7 +53,7 @@ func TestHeadroom(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cs := fleet(tc.p)
-			got := slo.FitOf(newHeadroom(t, tc.config), &tc.req, &cs[0])
+			got := slo.FitOf(rig.Must(slo.NewHeadroom(tc.config)), &tc.req, &cs[0])
 			assert.Equal(t, tc.want.Known, got.Known)
 			assert.Equal(t, tc.want.Known && tc.want.Deficit == 0, got.Meets())
 			if !tc.want.Known {
@@ -76,7 +76,7 @@ func TestHeadroomConfig(t *testing.T) {
 
 // A request must not break the strictest TPOT target on an endpoint.
 func TestHeadroomOfRunningRequests(t *testing.T) {
-	h := newHeadroom(t, slo.HeadroomConfig{})
+	h := rig.Must(slo.NewHeadroom(slo.HeadroomConfig{}))
 	cs := fleet(both(100, 40), both(100, 40))
 	routed := cs[0]
 	routed.Prediction = both(100, 20) // the endpoint was empty
@@ -127,7 +127,7 @@ func TestHeadroomOfRunningRequests(t *testing.T) {
 // them.
 func TestRunningTargetsAreTheOpenLeases(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		h := newHeadroom(t, slo.HeadroomConfig{})
+		h := rig.Must(slo.NewHeadroom(slo.HeadroomConfig{}))
 		type lease struct {
 			endpoint int
 			req      endpick.Request
@@ -214,8 +214,7 @@ func TestRunningTargetsAreTheOpenLeases(t *testing.T) {
 
 // Of several responses beside each other each has its part of the tokens.
 func TestTheLengthOfOneResponse(t *testing.T) {
-	h, err := slo.NewHeadroom(slo.HeadroomConfig{OutputTokens: 7})
-	require.NoError(t, err)
+	h := rig.Must(slo.NewHeadroom(slo.HeadroomConfig{OutputTokens: 7}))
 	for want, req := range map[float64]endpick.Request{
 		7: {Responses: 4}, 100: {ExpectedOutputTokens: 100}, 90: {ExpectedOutputTokens: 90, Responses: 1}, 25: {ExpectedOutputTokens: 100, Responses: 4},
 	} {
@@ -225,7 +224,7 @@ func TestTheLengthOfOneResponse(t *testing.T) {
 
 // An impossible latency loses only its own share; the others count.
 func TestOneImpossibleLatency(t *testing.T) {
-	h := newHeadroom(t, slo.HeadroomConfig{})
+	h := rig.Must(slo.NewHeadroom(slo.HeadroomConfig{}))
 	for _, x := range []struct {
 		name      string
 		req       endpick.Request
@@ -255,7 +254,7 @@ func TestOneImpossibleLatency(t *testing.T) {
 func TestUpperBoundOfTheWhole(t *testing.T) {
 	req := ask(1000, 0)
 	req.Stream = false
-	h := newHeadroom(t, slo.HeadroomConfig{UpperBound: true})
+	h := rig.Must(slo.NewHeadroom(slo.HeadroomConfig{UpperBound: true}))
 	p := whole(800) // at most 1200
 	assert.InDelta(t, -0.2, slo.FitOf(h, &req, &fleet(p)[0]).TTFT, 1e-9)
 	p.E2EUpper = 0
@@ -271,15 +270,15 @@ func TestFirstTokensAlone(t *testing.T) {
 	}
 	req := ask(0, 0)
 	for _, req.Stream = range []bool{true, false} {
-		assert.Equal(t, []float64{1, 0.5}, score(newBestFit(t, slo.BestFitConfig{}), req, fleet(first(100), first(200))), "stream %v", req.Stream)
+		assert.Equal(t, []float64{1, 0.5}, score(rig.Must(slo.NewBestFit(slo.BestFitConfig{})), req, fleet(first(100), first(200))), "stream %v", req.Stream)
 	}
 }
 
 // Whether a request explores those that miss their targets says nothing about whether it
 // explores those that are not predicted.
 func TestExplorationsAreIndependent(t *testing.T) {
-	tier := newTier(t, slo.TierConfig{Exploration: 0.5})
-	fit := newBestFit(t, slo.BestFitConfig{Exploration: 0.5})
+	tier := rig.Must(slo.NewTier(slo.TierConfig{Exploration: 0.5}))
+	fit := rig.Must(slo.NewBestFit(slo.BestFitConfig{Exploration: 0.5}))
 	same := 0
 	for n := range 1000 {
 		cs := fleet(both(100, 1), both(900, 1))
@@ -298,10 +297,10 @@ func TestUnknownLength(t *testing.T) {
 	req := ask(10_000, 0)
 	req.Stream, req.ExpectedOutputTokens = false, 0
 	c := &fleet(both(1000, 10))[0]
-	assert.InDelta(t, 0.6, slo.FitOf(newHeadroom(t, slo.HeadroomConfig{}), &req, c).TTFT, 1e-9, "1 s + 300 × 10 ms of 10 s")
-	assert.InDelta(t, 0.8, slo.FitOf(newHeadroom(t, slo.HeadroomConfig{OutputTokens: 100}), &req, c).TTFT, 1e-9)
+	assert.InDelta(t, 0.6, slo.FitOf(rig.Must(slo.NewHeadroom(slo.HeadroomConfig{})), &req, c).TTFT, 1e-9, "1 s + 300 × 10 ms of 10 s")
+	assert.InDelta(t, 0.8, slo.FitOf(rig.Must(slo.NewHeadroom(slo.HeadroomConfig{OutputTokens: 100})), &req, c).TTFT, 1e-9)
 	req.ExpectedOutputTokens = 500
-	assert.InDelta(t, 0.4, slo.FitOf(newHeadroom(t, slo.HeadroomConfig{}), &req, c).TTFT, 1e-9)
+	assert.InDelta(t, 0.4, slo.FitOf(rig.Must(slo.NewHeadroom(slo.HeadroomConfig{})), &req, c).TTFT, 1e-9)
 }
 
 // With exploration, a candidate without a prediction comes first, whatever its
@@ -312,12 +311,12 @@ func TestUnpredictedBesideOthers(t *testing.T) {
 	cs[0].Waiting, cs[0].KVUsage = 10, 0
 	cs[1].Waiting, cs[1].KVUsage = 5, 1
 	cs[2].Waiting, cs[2].KVUsage = 0, 1
-	explores := newBestFit(t, slo.BestFitConfig{Exploration: 1 - 1e-12})
+	explores := rig.Must(slo.NewBestFit(slo.BestFitConfig{Exploration: 1 - 1e-12}))
 	assert.InDeltaSlice(t, []float64{0.5, 0.75 + 0.25/6, 0.75 + 0.25/3}, score(explores, ask(0, 0), cs), 1e-9)
 	cs[1].Waiting = 10
 	assert.InDeltaSlice(t, []float64{0.5, 0.75, 0.75 + 0.25/3}, score(explores, ask(0, 0), cs), 1e-9)
 
 	cs[1].Waiting = 5
-	cautious := newBestFit(t, slo.BestFitConfig{DisableExploration: true})
+	cautious := rig.Must(slo.NewBestFit(slo.BestFitConfig{DisableExploration: true}))
 	assert.InDeltaSlice(t, []float64{1, 1. / 6, 1. / 3}, score(cautious, ask(0, 0), cs), 1e-5)
 }

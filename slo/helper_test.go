@@ -5,11 +5,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/rig"
-	"github.com/endpick/endpick/slo"
 )
 
 const ms = time.Millisecond
@@ -51,18 +47,6 @@ func ask(ttft, tpot float64) endpick.Request {
 		InputTokens: 1000, ExpectedOutputTokens: 100, Stream: true,
 		SLO: endpick.SLO{TTFT: time.Duration(ttft * 1e6), TPOT: time.Duration(tpot * 1e6)},
 	}.At(epoch, 1, 1)
-}
-
-func newHeadroom(t require.TestingT, config slo.HeadroomConfig) *slo.Headroom {
-	return rig.Must(slo.NewHeadroom(config))
-}
-
-func newBestFit(t require.TestingT, config slo.BestFitConfig) endpick.Scorer {
-	return rig.Must(slo.NewBestFit(config))
-}
-
-func newTier(t require.TestingT, config slo.TierConfig) endpick.Filter {
-	return rig.Must(slo.NewTier(config))
 }
 
 func score(s endpick.Scorer, req endpick.Request, cs []endpick.Candidate) []float64 {

@@ -3,32 +3,30 @@ package slo_test
 import (
 	"testing"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer/scorertest"
 	"github.com/endpick/endpick/slo"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // A Headroom belongs to one router, whichever of its stages is added first.
 func TestStagesBelongToOneRouter(t *testing.T) {
-	h := newHeadroom(t, slo.HeadroomConfig{})
-	fit := endpick.Policy{Scorers: []endpick.Weighted{{Scorer: newBestFit(t, slo.BestFitConfig{Headroom: h}), Weight: 1}}}
+	h := rig.Must(slo.NewHeadroom(slo.HeadroomConfig{}))
+	fit := endpick.Policy{Scorers: []endpick.Weighted{{Scorer: rig.Must(slo.NewBestFit(slo.BestFitConfig{Headroom: h})), Weight: 1}}}
 	_, err := endpick.New(endpick.Config{Policy: fit})
 	require.NoError(t, err)
-	warm := endpick.Policy{Filters: []endpick.Filter{newWarmup(t, slo.WarmupConfig{})}}
+	warm := endpick.Policy{Filters: []endpick.Filter{rig.Must(slo.NewWarmup(slo.WarmupConfig{}))}}
 	_, err = endpick.New(endpick.Config{Policy: warm})
 	require.NoError(t, err)
 	for name, p := range map[string]endpick.Policy{
 		"the same scorer": fit,
-		"a tier":          {Filters: []endpick.Filter{newTier(t, slo.TierConfig{Headroom: h})}},
+		"a tier":          {Filters: []endpick.Filter{rig.Must(slo.NewTier(slo.TierConfig{Headroom: h}))}},
 		"an admitter":     {Admitters: []endpick.Admitter{slo.NewLatencyAdmitter(h)}},
 		"a warm-up":       warm,
 	} {
-		_, err := endpick.New(endpick.Config{Policy: p})
-		assert.ErrorAs(t, err, new(*endpick.ConfigError), name)
+		assert.ErrorAs(t, rig.Err(endpick.New(endpick.Config{Policy: p})), new(*endpick.ConfigError), name)
 	}
 }
 
@@ -53,23 +51,21 @@ func TestStagesConform(t *testing.T) {
 	})
 	t.Run("headroom", func(t *testing.T) {
 		scorertest.RunObserver(t, func(t *testing.T) any {
-			return slo.NewLatencyAdmitter(newHeadroom(t, slo.HeadroomConfig{})).(interface{ Observer() any }).Observer()
+			return slo.NewLatencyAdmitter(rig.Must(slo.NewHeadroom(slo.HeadroomConfig{}))).(interface{ Observer() any }).Observer()
 		})
 	})
 }
 
 func TestStagesAllocateNothing(t *testing.T) {
-	if rig.Race {
-		t.Skip("the race detector allocates")
-	}
+	rig.SkipUnderRace(t, "the race detector allocates")
 	cs := benchmarkFleet(100)
 	cs[7].Prediction = endpick.Prediction{}
 	dst := make([]float64, len(cs))
 	nothing := func(what string, f func()) { assert.Zero(t, testing.AllocsPerRun(20, f), what) }
 	for _, config := range []slo.BestFitConfig{{}, {PrefillRate: 8600}} {
-		h := newHeadroom(t, slo.HeadroomConfig{})
+		h := rig.Must(slo.NewHeadroom(slo.HeadroomConfig{}))
 		config.Headroom = h
-		fit, tier := newBestFit(t, config), newTier(t, slo.TierConfig{Headroom: h})
+		fit, tier := rig.Must(slo.NewBestFit(config)), rig.Must(slo.NewTier(slo.TierConfig{Headroom: h}))
 		running := ask(0, 20)
 		e := event(0, &running, &cs[0])
 		slo.Routed(h, e)
@@ -84,7 +80,7 @@ func TestStagesAllocateNothing(t *testing.T) {
 		})
 		assert.Equal(t, 1, slo.RunningTargets(h))
 	}
-	warm, req := newWarmup(t, slo.WarmupConfig{}), ask(0, 0)
+	warm, req := rig.Must(slo.NewWarmup(slo.WarmupConfig{})), ask(0, 0)
 	warm.Filter(&req, cs[1:])
 	req = req.At(at(1000), 1, 1)
 	nothing("warm-up", func() { warm.Filter(&req, cs) })

@@ -5,12 +5,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/slo"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // perRequest predicts a TPOT of 10 ms, plus 2 ms for each request in flight.
@@ -22,13 +21,13 @@ func (perRequest) Predict(_ *endpick.Request, candidates []endpick.Candidate) {
 	}
 }
 
-func sloRouter(t *testing.T, config slo.HeadroomConfig, endpoints int) *endpick.Router {
-	h := newHeadroom(t, config)
+func sloRouter(config slo.HeadroomConfig, endpoints int) *endpick.Router {
+	h := rig.Must(slo.NewHeadroom(config))
 	c := endpick.Config{Seed: 1, Policy: endpick.Policy{
 		Predictor: perRequest{},
 		Admitters: []endpick.Admitter{slo.NewLatencyAdmitter(h)},
-		Filters:   []endpick.Filter{newTier(t, slo.TierConfig{Headroom: h, DisableExploration: true})},
-		Scorers:   []endpick.Weighted{{Scorer: newBestFit(t, slo.BestFitConfig{Headroom: h}), Weight: 1}},
+		Filters:   []endpick.Filter{rig.Must(slo.NewTier(slo.TierConfig{Headroom: h, DisableExploration: true}))},
+		Scorers:   []endpick.Weighted{{Scorer: rig.Must(slo.NewBestFit(slo.BestFitConfig{Headroom: h})), Weight: 1}},
 	}}
 	for i := range endpoints {
 		c.Endpoints = append(c.Endpoints, endpick.Endpoint{ID: fmt.Sprintf("server-%d", i)})
@@ -43,7 +42,7 @@ func streamed(tpot time.Duration) endpick.Request {
 // The target of a running request keeps others away, unless that is disabled.
 func TestRunningTargetsCanBeLeftOut(t *testing.T) {
 	for _, disabled := range []bool{false, true} {
-		r := sloRouter(t, slo.HeadroomConfig{DisableRunning: disabled}, 2)
+		r := sloRouter(slo.HeadroomConfig{DisableRunning: disabled}, 2)
 		strict, err := r.Route(streamed(11 * ms)) // 10 ms alone, 12 ms beside another
 		require.NoError(t, err)
 		beside := 0
@@ -64,10 +63,9 @@ func TestRunningTargetsCanBeLeftOut(t *testing.T) {
 // Sheddable requests that can be served in time are not rejected because
 // another request has an impossible target.
 func TestImpossibleTargetsRejectNobody(t *testing.T) {
-	r := sloRouter(t, slo.HeadroomConfig{}, 4)
+	r := sloRouter(slo.HeadroomConfig{}, 4)
 	for range 4 {
-		_, err := r.Route(streamed(1))
-		require.NoError(t, err)
+		require.NoError(t, rig.Err(r.Route(streamed(1))))
 	}
 	require.NoError(t, reportBusy(r))
 	req := streamed(50 * ms)
@@ -76,14 +74,12 @@ func TestImpossibleTargetsRejectNobody(t *testing.T) {
 	require.NoError(t, err)
 
 	// Targets that are met protect their requests.
-	r = sloRouter(t, slo.HeadroomConfig{}, 4)
+	r = sloRouter(slo.HeadroomConfig{}, 4)
 	for range 4 {
-		_, err := r.Route(streamed(11 * ms))
-		require.NoError(t, err)
+		require.NoError(t, rig.Err(r.Route(streamed(11*ms))))
 	}
 	require.NoError(t, reportBusy(r))
-	_, err = r.Route(req)
-	require.ErrorAs(t, err, new(*slo.UnattainableError))
+	require.ErrorAs(t, rig.Err(r.Route(req)), new(*slo.UnattainableError))
 }
 
 // reportBusy reports all endpoints busy and warm.
@@ -100,7 +96,7 @@ func reportBusy(r *endpick.Router) error {
 // The request was routed without a prediction: its target binds nobody, even
 // once predictions exist.
 func TestUnpredictedTargetBindsNobody(t *testing.T) {
-	h := newHeadroom(t, slo.HeadroomConfig{})
+	h := rig.Must(slo.NewHeadroom(slo.HeadroomConfig{}))
 	cs := fleet(endpick.Prediction{}, both(1, 20), both(1, -1), whole(1))
 	for i := range cs {
 		cs[i].Ref.Generation = 2
@@ -118,7 +114,7 @@ func TestUnpredictedTargetBindsNobody(t *testing.T) {
 	slo.Done(h, late, &endpick.Outcome{})
 	assert.Equal(t, 1, slo.RunningTargets(h))
 
-	upper := newHeadroom(t, slo.HeadroomConfig{UpperBound: true})
+	upper := rig.Must(slo.NewHeadroom(slo.HeadroomConfig{UpperBound: true}))
 	tight := ask(0, 25) // 20 ms expected, 30 ms upper bound
 	slo.Routed(upper, event(0, &tight, &cs[1]))
 	assert.Equal(t, 1, slo.RunningTargets(upper), "it is expected to be met")

@@ -4,11 +4,11 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/endpick/endpick/slo"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/slo"
 )
 
 func filter(f endpick.Filter, req endpick.Request, cs []endpick.Candidate) []endpick.Candidate {
@@ -32,7 +32,7 @@ func TestTier(t *testing.T) {
 		{"no predictions", ask(200, 0), fleet(unknown, unknown), []string{"server-0", "server-1"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			assert.Equal(t, tc.want, ids(filter(newTier(t, slo.TierConfig{DisableExploration: true}), tc.req, tc.cs)))
+			assert.Equal(t, tc.want, ids(filter(rig.Must(slo.NewTier(slo.TierConfig{DisableExploration: true})), tc.req, tc.cs)))
 		})
 	}
 }

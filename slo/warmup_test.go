@@ -4,17 +4,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/slo"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
-
-func newWarmup(t require.TestingT, config slo.WarmupConfig) endpick.Filter {
-	return rig.Must(slo.NewWarmup(config))
-}
 
 // considered is the share of requests for which the candidate stays.
 func considered(f endpick.Filter, now time.Time, cs []endpick.Candidate, id string) float64 {
@@ -31,12 +26,12 @@ func considered(f endpick.Filter, now time.Time, cs []endpick.Candidate, id stri
 }
 
 func TestWarmupRamps(t *testing.T) {
-	f := newWarmup(t, slo.WarmupConfig{})
+	f := rig.Must(slo.NewWarmup(slo.WarmupConfig{}))
 	cs := fleet(make([]endpick.Prediction, 5)...)
 	old := cs[:4]
 	assert.Len(t, filter(f, ask(0, 0).At(epoch, 5, 1), old), 4, "a fleet that starts as a whole is not held back")
 
-	young := newWarmup(t, slo.WarmupConfig{})
+	young := rig.Must(slo.NewWarmup(slo.WarmupConfig{}))
 	filter(young, ask(0, 0), old)
 	filter(young, ask(0, 0).At(at(10_000), 5, 1), cs)
 	assert.InDelta(t, 0.6, considered(young, at(20_000), cs, "server-4"), 0.03, "half as old as the oldest")
@@ -57,6 +52,5 @@ func TestWarmupRamps(t *testing.T) {
 }
 
 func TestWarmupConfig(t *testing.T) {
-	_, err := slo.NewWarmup(slo.WarmupConfig{Ramp: -1})
-	require.ErrorAs(t, err, new(*endpick.ConfigError))
+	require.ErrorAs(t, rig.Err(slo.NewWarmup(slo.WarmupConfig{Ramp: -1})), new(*endpick.ConfigError))
 }

@@ -16,12 +16,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // A request that computes no prompt, such as counting tokens, completes and teaches nothing.
@@ -208,7 +207,7 @@ func TestRefusedModelsAreRefused(t *testing.T) {
 		return status(401, `{"error":"no `+r.Header.Get("Api-Key")+`"}`)(w, r, nil)
 	})
 	fails := startEngine(t, status(500))
-	gone := nobody(t)
+	gone := nobody()
 	for _, tc := range []struct {
 		name    string
 		engines []string
@@ -223,7 +222,7 @@ func TestRefusedModelsAreRefused(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, transport.Config{}, tc.engines...)
 			for _, path := range []string{"/v1/models", "/v1/models/m"} {
-				req := getting(t, path)
+				req := getting(path)
 				req.Header.Set("Api-Key", "x")
 				if tc.status == 503 {
 					_, _, err := w.do(t, req)
@@ -259,7 +258,7 @@ func TestModelsForBrowsers(t *testing.T) {
 	w := newWorld(t, transport.Config{}, startEngine(t, status(404)).URL, e.URL)
 	for _, path := range []string{"/v1/models", "/v1/models/m"} {
 		for _, origin := range []string{"http://page", "http://other"} {
-			req := getting(t, path)
+			req := getting(path)
 			req.Header.Set("Origin", origin)
 			resp, _ := w.ok(t, req)
 			if origin == "http://page" {
@@ -279,7 +278,7 @@ func TestModelsForBrowsers(t *testing.T) {
 		w.add(t, "d", address, "n")
 		for _, origin := range []string{"", "http://page"} {
 			asked.Store(0)
-			req := getting(t, "/v1/models")
+			req := getting("/v1/models")
 			if origin != "" {
 				req.Header.Set("Origin", origin)
 			}
@@ -311,7 +310,7 @@ func TestModelsAreThoseOfThePool(t *testing.T) {
 	w := newWorld(t, transport.Config{}, lists("m", "n").URL, lists("n", "o").URL, startEngine(t, status(500)).URL)
 	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "d", Address: "nowhere:1", Models: []string{"p", "m"}, Adapters: []string{"q"}}))
 	get := func(authorization string) (*http.Response, []string, error) {
-		req := getting(t, "/v1/models")
+		req := getting("/v1/models")
 		req.Header.Set("Authorization", authorization)
 		resp, body, err := w.do(t, req)
 		if err != nil {
@@ -356,11 +355,11 @@ func TestModelsOfWhoIsGoneAreNotListed(t *testing.T) {
 	w.add(t, "d", "nowhere:1", "p")
 	lease := rig.Must(w.router.Route(endpick.Request{Model: "p", Exclude: []string{"a"}}))
 	require.NoError(t, w.router.Remove("d"))
-	_, body := w.ok(t, getting(t, "/v1/models"))
+	_, body := w.ok(t, getting("/v1/models"))
 	assert.Contains(t, body, `"id":"m"`)
 	assert.NotContains(t, body, `"id":"p"`)
 	require.NoError(t, w.router.Remove("a"))
-	_, _, err := w.do(t, getting(t, "/v1/models"))
+	_, _, err := w.do(t, getting("/v1/models"))
 	assert.Equal(t, 503, transport.StatusOf(err), "nobody else is there")
 	lease.Done(endpick.Outcome{})
 }
@@ -372,7 +371,7 @@ func TestAnswersAboutModelsShareNothing(t *testing.T) {
 		w := newWorld(t, transport.Config{}, address)
 		w.add(t, "z", "nowhere:1", "p")
 		for range 2 {
-			resp, _, err := w.do(t, getting(t, path))
+			resp, _, err := w.do(t, getting(path))
 			require.NoError(t, err)
 			assert.Empty(t, resp.Header.Get("X-Mine"), path)
 			assert.NotEmpty(t, resp.Header.Get("Content-Length"), path)
@@ -399,12 +398,12 @@ func TestListsOfModelsDoNotTakeForever(t *testing.T) {
 			w.add(t, fmt.Sprint("e", i), fmt.Sprint("e", i))
 		}
 		start := time.Now()
-		_, _, err := w.do(t, getting(t, "/v1/models"))
+		_, _, err := w.do(t, getting("/v1/models"))
 		assert.Equal(t, 504, transport.StatusOf(err))
 		assert.Equal(t, 5*time.Second, time.Since(start))
 		assert.EqualValues(t, 64, asked.Load())
 		well.Store(true)
-		w.ok(t, getting(t, "/v1/models"))
+		w.ok(t, getting("/v1/models"))
 		assert.EqualValues(t, 128, asked.Load())
 	})
 }
@@ -423,7 +422,7 @@ func TestAClientThatLeavesSpoilsNoList(t *testing.T) {
 	})
 	w := newWorld(t, transport.Config{}, e.URL)
 	w.add(t, "z", "nowhere:1", "p")
-	req := getting(t, "/v1/models?x=1")
+	req := getting("/v1/models?x=1")
 	_, _, err := w.do(t, req.WithContext(ctx))
 	require.ErrorIs(t, err, context.Canceled)
 	_, body := w.ok(t, req)
@@ -444,7 +443,7 @@ func TestAListOfModelsIsForItsPath(t *testing.T) {
 		"/ann/v1/models":     {"Authorization": {"b", "c"}},
 		"/bob/v1/models?x=1": {"X-Goog-Api-Key": {"e"}},
 	} {
-		req := getting(t, path)
+		req := getting(path)
 		req.Header = header
 		_, body := w.ok(t, req)
 		path, _, _ = strings.Cut(path, "?")
@@ -468,7 +467,7 @@ func TestListsOfModelsAreAskedForAFewAtATime(t *testing.T) {
 		var clients sync.WaitGroup
 		for i := range 100 {
 			clients.Go(func() {
-				req := getting(t, "/v1/models")
+				req := getting("/v1/models")
 				req.Header.Set("Authorization", fmt.Sprint("Bearer ", i))
 				resp, err := w.t.RoundTrip(req)
 				if assert.NoError(t, err) {
@@ -496,11 +495,11 @@ func TestOneModelIsFoundInThePool(t *testing.T) {
 		"/v1/models/org%2Fn": `{"id":"org/n","object":"model","max_model_len":7}`,
 		"/v1/models/p":       `{"id":"p","object":"model","created":0,"owned_by":"endpick","type":"model","display_name":"p","created_at":"1970-01-01T00:00:00Z"}`,
 	} {
-		_, body := w.ok(t, getting(t, path))
+		_, body := w.ok(t, getting(path))
 		assert.JSONEq(t, want, body, path)
 	}
 	for _, path := range []string{"/v1/models/n", "/v1/models/M"} {
-		_, _, err := w.do(t, getting(t, path))
+		_, _, err := w.do(t, getting(path))
 		var none *endpick.NoEndpointError
 		require.ErrorAs(t, err, &none, path)
 		status, _, body := transport.ErrorResponse(path, err)
@@ -511,8 +510,8 @@ func TestOneModelIsFoundInThePool(t *testing.T) {
 
 	// An engine that can't be asked may have the model.
 	w = newWorld(t, transport.Config{}, list("m"), startEngine(t, status(500)).URL)
-	w.ok(t, getting(t, "/v1/models/m"))
-	w.gets(t, 500, getting(t, "/v1/models/n"))
+	w.ok(t, getting("/v1/models/m"))
+	w.gets(t, 500, getting("/v1/models/n"))
 }
 
 // An event too long to inspect is passed on byte for byte. Its contents are
@@ -589,7 +588,7 @@ func TestListsOfOllama(t *testing.T) {
 		"/api/tags": `[{"name":"a:latest","size":7} {"name":"b:7b"} {"name":"c"} {"details":{},"digest":"","model":"vllm","modified_at":"1970-01-01T00:00:00Z","name":"vllm","size":0}]`,
 		"/api/ps":   `[{"name":"a:latest","size_vram":5}]`,
 	} {
-		req := getting(t, path)
+		req := getting(path)
 		_, body := w.ok(t, req)
 		var list struct{ Models []json.RawMessage }
 		require.NoError(t, json.Unmarshal([]byte(body), &list))
@@ -642,9 +641,9 @@ func TestANameStandsForAModel(t *testing.T) {
 	_, _, err := w.do(t, post(t, "/v1/audio/transcriptions", strings.Replace(odd, "fast\r\n\r\n", "fast\r\n", 1)+`name="model"`, "Content-Type", f.FormDataContentType()))
 	assert.Equal(t, http.StatusBadRequest, transport.StatusOf(err))
 
-	_, list := w.ok(t, getting(t, "/v1/models"))
+	_, list := w.ok(t, getting("/v1/models"))
 	assert.Contains(t, list, `"id":"fast"`)
-	_, one := w.ok(t, getting(t, "/v1/models/fast"))
+	_, one := w.ok(t, getting("/v1/models/fast"))
 	assert.Contains(t, one, `"id":"fast"`)
 }
 
@@ -663,7 +662,7 @@ func TestANameInTheQuery(t *testing.T) {
 	}
 	got := make(chan string)
 	go func() {
-		_, body := w.ok(t, getting(t, "/v1/realtime?intent=x&model=fast"))
+		_, body := w.ok(t, getting("/v1/realtime?intent=x&model=fast"))
 		got <- body
 	}()
 	w.held(t, 1)
@@ -841,31 +840,26 @@ func TestADispatcherKnowsNames(t *testing.T) {
 
 	inQuery := rig.Must(d.Read(transport.Incoming{Method: "GET", Path: "/v1/realtime", Query: "model=x", Header: http.Header{}}))
 	defer inQuery.Close()
-	_, err := inQuery.Route(t.Context())
-	assert.ErrorContains(t, err, `model "x"`, "it would be sent as it is")
+	assert.ErrorContains(t, rig.Err(inQuery.Route(t.Context())), `model "x"`, "it would be sent as it is")
 }
 
 func TestBadNames(t *testing.T) {
-	for _, c := range []struct {
-		names map[string]transport.Name
-		text  string
-	}{
-		{map[string]transport.Name{"": {Models: []string{"m"}}}, `Names[""] is empty, longer than 256 bytes, or not UTF-8`},
-		{map[string]transport.Name{"\xff": {Models: []string{"m"}}}, `Names["\xff"] is empty, longer than 256 bytes, or not UTF-8`},
-		{map[string]transport.Name{"a": {}}, `Names["a"] has 0 models, not 1 to 16`},
-		{map[string]transport.Name{"a": {Models: make([]string, 17)}}, `Names["a"] has 17 models, not 1 to 16`},
-		{map[string]transport.Name{"a": {Models: []string{""}}}, `Names["a"] has the model "", which is empty, longer than 256 bytes, or not UTF-8`},
-		{map[string]transport.Name{"a": {Models: []string{"m", "m"}}}, `Names["a"] has the model "m" twice`},
-		{map[string]transport.Name{"a": {Models: []string{"b"}}, "b": {Models: []string{"a"}}}, `Names["a"] has "b", which is such a name itself`},
-		{map[string]transport.Name{"a": {Models: []string{"m"}, Weights: []float64{1, 2}}}, `Names["a"] has 2 weights for 1 models`},
-		{map[string]transport.Name{"a": {Models: []string{"m", "n"}, Weights: []float64{0, 0}}}, `Names["a"] has weights that sum to 0`},
-		{map[string]transport.Name{"a": {Models: []string{"m", "n"}, Weights: []float64{2, -1}}}, `Names["a"] has a weight of -1`},
-		{map[string]transport.Name{"a": {Models: []string{"m"}, Weights: []float64{math.NaN()}}}, `Names["a"] has a weight of NaN`},
+	for text, names := range map[string]map[string]transport.Name{
+		`Names[""] is empty, longer than 256 bytes, or not UTF-8`:                          {"": {Models: []string{"m"}}},
+		`Names["\xff"] is empty, longer than 256 bytes, or not UTF-8`:                      {"\xff": {Models: []string{"m"}}},
+		`Names["a"] has 0 models, not 1 to 16`:                                             {"a": {}},
+		`Names["a"] has 17 models, not 1 to 16`:                                            {"a": {Models: make([]string, 17)}},
+		`Names["a"] has the model "", which is empty, longer than 256 bytes, or not UTF-8`: {"a": {Models: []string{""}}},
+		`Names["a"] has the model "m" twice`:                                               {"a": {Models: []string{"m", "m"}}},
+		`Names["a"] has "b", which is such a name itself`:                                  {"a": {Models: []string{"b"}}, "b": {Models: []string{"a"}}},
+		`Names["a"] has 2 weights for 1 models`:                                            {"a": {Models: []string{"m"}, Weights: []float64{1, 2}}},
+		`Names["a"] has weights that sum to 0`:                                             {"a": {Models: []string{"m", "n"}, Weights: []float64{0, 0}}},
+		`Names["a"] has a weight of -1`:                                                    {"a": {Models: []string{"m", "n"}, Weights: []float64{2, -1}}},
+		`Names["a"] has a weight of NaN`:                                                   {"a": {Models: []string{"m"}, Weights: []float64{math.NaN()}}},
 	} {
 		w := newWorld(t, transport.Config{})
-		assert.EqualError(t, w.t.SetNames(c.names), "endpick: config: transport.Config."+c.text)
-		_, err := transport.New(transport.Config{Router: w.router, Names: c.names})
-		assert.EqualError(t, err, "endpick: config: transport.Config."+c.text)
+		assert.EqualError(t, w.t.SetNames(names), "endpick: config: transport.Config."+text)
+		assert.EqualError(t, rig.Err(transport.New(transport.Config{Router: w.router, Names: names})), "endpick: config: transport.Config."+text)
 	}
 	w := newWorld(t, transport.Config{})
 	assert.NoError(t, w.t.SetNames(map[string]transport.Name{"a": {Models: []string{"a", "b"}}}), "a model with a fallback")

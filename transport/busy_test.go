@@ -13,15 +13,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/health"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
 // busy is a server, in a synctest bubble, that accepts every connection and is busy in one of these ways.
@@ -158,16 +157,15 @@ func timeline(t *testing.T, servers []*busy, config transport.Config, jobs []job
 		monitor := rig.Must(health.New(health.Config{Router: router, Client: &http.Client{Transport: base}}))
 		config.Router, config.Base, config.Health = router, base, monitor
 		tr := rig.Must(transport.New(config))
-		ctx, cancel := context.WithCancel(t.Context())
-		var all, run sync.WaitGroup
-		run.Go(func() { monitor.Run(ctx) })
+		stop := rig.Running(t.Context(), monitor.Run)
+		var all sync.WaitGroup
 		for i, j := range jobs {
 			all.Go(func() {
 				time.Sleep(j.at)
 				f := &fates[i]
 				start := time.Now()
 				defer func() { f.waited = time.Since(start) }()
-				ctx := ctx
+				ctx := t.Context()
 				if j.patience > 0 {
 					var leave func()
 					ctx, leave = context.WithTimeout(ctx, j.patience)
@@ -183,8 +181,7 @@ func timeline(t *testing.T, servers []*busy, config transport.Config, jobs []job
 			})
 		}
 		all.Wait()
-		cancel()
-		run.Wait()
+		stop()
 		time.Sleep(time.Hour) // what the server computes for nobody
 		assert.Zero(t, router.Stats().OpenLeases)
 	})

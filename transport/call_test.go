@@ -11,19 +11,17 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/http"
-	"runtime"
 	"strings"
 	"testing"
 	"testing/iotest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport/internal/dialect"
 	"github.com/endpick/endpick/transport/internal/health"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // first is a stage that prefers endpoints by name: a, then b, then c.
@@ -299,12 +297,9 @@ func TestReadBody(t *testing.T) {
 func TestAnnouncedBodiesAreReadIntoPlace(t *testing.T) {
 	for _, size := range []int{firstRead / 2, 3 * firstRead, 9 * firstRead} {
 		req := request(t, strings.NewReader(strings.Repeat("x", size)), int64(size), "")
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		_, _, err := reading(32 << 20).readBody(req)
-		runtime.ReadMemStats(&after)
+		var err error
+		assert.Less(t, rig.Allocated(func() { _, _, err = reading(32 << 20).readBody(req) }), 3*size)
 		require.NoError(t, err)
-		assert.Less(t, int(after.TotalAlloc-before.TotalAlloc), 3*size)
 	}
 }
 
@@ -313,12 +308,9 @@ func TestAnnouncedLengthsAreNotBelieved(t *testing.T) {
 	for sent := 1; sent <= 4<<20; sent *= 4 {
 		broke := errors.New("broke")
 		req := request(t, io.MultiReader(strings.NewReader(strings.Repeat("x", sent)), iotest.ErrReader(broke)), 32<<20, "")
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		_, _, err := reading(32 << 20).readBody(req)
-		runtime.ReadMemStats(&after)
+		var err error
+		assert.Less(t, rig.Allocated(func() { _, _, err = reading(32 << 20).readBody(req) }), 4*sent+2*firstRead, "%d bytes sent", sent)
 		require.ErrorIs(t, err, broke)
-		assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(4*sent+2*firstRead), "%d bytes sent", sent)
 	}
 }
 
@@ -379,11 +371,11 @@ func TestBombsAreRefused(t *testing.T) {
 	const freeInflation, maxInflation = 64 << 10, 64
 	for _, size := range []int{freeInflation, 1 << 20, 16 << 20} {
 		bomb := string(packed(t, strings.Repeat("x", size), gzipped))
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		body, _, err := reading(32 << 20).readBody(request(t, strings.NewReader(bomb), -1, "gzip"))
-		runtime.ReadMemStats(&after)
-		assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(4*(freeInflation+maxInflation*len(bomb))+(1<<20)))
+		req := request(t, strings.NewReader(bomb), -1, "gzip")
+		var body []byte
+		var err error
+		used := rig.Allocated(func() { body, _, err = reading(32 << 20).readBody(req) })
+		assert.Less(t, used, 4*(freeInflation+maxInflation*len(bomb))+(1<<20))
 		if size == freeInflation {
 			require.NoError(t, err)
 			assert.Len(t, body, size)
@@ -509,8 +501,7 @@ func TestOpenedWhenRead(t *testing.T) {
 		return nil, refused
 	}}
 	for range 2 {
-		_, err := r.Read(nil)
-		require.ErrorIs(t, err, refused)
+		require.ErrorIs(t, rig.Err(r.Read(nil)), refused)
 	}
 	assert.Equal(t, 2, opened, "once more, not at each read")
 }
@@ -578,12 +569,10 @@ func TestPayloadLetsItsBytesGo(t *testing.T) {
 	require.NoError(t, closed.Close())
 	require.NoError(t, closed.Close())
 	assert.Nil(t, closed.left)
-	_, err := closed.Read(make([]byte, 1))
-	assert.Equal(t, io.EOF, err)
+	assert.Equal(t, io.EOF, rig.Err(closed.Read(make([]byte, 1))))
 	p.release()
 	assert.Nil(t, p.pieces)
-	_, err = p.open()
-	require.ErrorIs(t, err, http.ErrBodyReadAfterClose)
+	require.ErrorIs(t, rig.Err(p.open()), http.ErrBodyReadAfterClose)
 	got := make([]byte, 6)
 	rig.Must(io.ReadFull(whole, got))
 	assert.Equal(t, "abcdef", string(got), "who has opened it reads on")

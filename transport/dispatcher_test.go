@@ -15,13 +15,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/health"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 const (
@@ -89,7 +88,7 @@ func (w *driven) unhealthy() (n int) {
 }
 
 // newDriven has endpoints a, b and c, preferred in that order.
-func newDriven(t testing.TB, config transport.Config) *driven {
+func newDriven(config transport.Config) *driven {
 	w := &driven{heard: &heard{order: "abc"}, at: time.Unix(1000, 0)}
 	w.router = rig.Must(endpick.New(endpick.Config{
 		Policy:    endpick.Policy{Scorers: []endpick.Weighted{{Scorer: w.heard, Weight: 1}}},
@@ -105,18 +104,14 @@ func newDriven(t testing.TB, config transport.Config) *driven {
 	return w
 }
 
-func (w *driven) read(t testing.TB, body string) *transport.Call {
+func (w *driven) read(body string) *transport.Call {
 	return rig.Must(w.Read(transport.Incoming{Method: "POST", Path: chatPath, Body: []byte(body)}))
-}
-
-func (w *driven) route(t testing.TB, call *transport.Call) *transport.Attempt {
-	return rig.Must(call.Route(t.Context()))
 }
 
 // start reads a request and routes it.
 func (w *driven) start(t testing.TB, body string) (*transport.Call, *transport.Attempt) {
-	call := w.read(t, body)
-	return call, w.route(t, call)
+	call := w.read(body)
+	return call, rig.Must(call.Route(t.Context()))
 }
 
 func (w *driven) idle(t testing.TB) {
@@ -128,7 +123,7 @@ func (w *driven) idle(t testing.TB) {
 }
 
 func TestAResponseIsMetered(t *testing.T) {
-	w := newDriven(t, transport.Config{})
+	w := newDriven(transport.Config{})
 	call, a := w.start(t, chatBody)
 	defer call.Close()
 	assert.Equal(t, "a", a.Endpoint().ID)
@@ -158,7 +153,7 @@ func TestAResponseIsMetered(t *testing.T) {
 
 // A response that goes on is not lost, however long nothing in it counts as a token.
 func TestAResponseThatGoesOnIsNotLost(t *testing.T) {
-	w := newDriven(t, transport.Config{})
+	w := newDriven(transport.Config{})
 	call, a := w.start(t, chatBody)
 	defer call.Close()
 	require.NoError(t, a.Header(200, http.Header{"Content-Type": {"text/event-stream"}}, nil))
@@ -214,8 +209,8 @@ func TestAttemptsEndOnce(t *testing.T) {
 		{"ended without a header", "route end close", "a completed"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			w := newDriven(t, transport.Config{Fallbacks: 2})
-			call := w.read(t, chatBody)
+			w := newDriven(transport.Config{Fallbacks: 2})
+			call := w.read(chatBody)
 			ctx, gone := context.WithCancel(t.Context())
 			defer gone()
 			var a *transport.Attempt
@@ -286,7 +281,7 @@ func TestFallbacksAreInOrder(t *testing.T) {
 		return all
 	}
 	for n, want := range map[int]string{0: "", 1: "c", 2: "ca", 5: "ca"} {
-		w := newDriven(t, transport.Config{Fallbacks: n})
+		w := newDriven(transport.Config{Fallbacks: n})
 		w.heard.order = "bca"
 		call, a := w.start(t, chatBody)
 		assert.Equal(t, want, ids(a.Fallbacks))
@@ -295,28 +290,28 @@ func TestFallbacksAreInOrder(t *testing.T) {
 		assert.Equal(t, "3", out.Get("X-Data-Parallel-Rank"))
 		call.Close()
 
-		call = w.read(t, chatBody)
+		call = w.read(chatBody)
 		var receipt endpick.Receipt
 		call.Request.Receipt, call.Request.Exclude = &receipt, []string{"c"}
-		a = w.route(t, call)
+		a = rig.Must(call.Route(t.Context()))
 		assert.Equal(t, strings.ReplaceAll(want, "c", ""), ids(a.Fallbacks)[:min(n, len(strings.ReplaceAll(want, "c", "")))])
 		require.NoError(t, a.ServedBy("a"))
 		assert.Len(t, receipt.Verdicts, 2, "what the host excludes is no candidate, and the receipt is the host's")
 		assert.Equal(t, "b", receipt.Verdicts[receipt.Chosen].Candidate.Endpoint.ID, "of the decision, not of what a proxy has done")
 		call.Close()
 
-		call = w.read(t, chatBody)
+		call = w.read(chatBody)
 		call.Request.Avoid = []string{"c"}
-		assert.Equal(t, map[int]string{0: "", 1: "a", 2: "ac", 5: "ac"}[n], ids(w.route(t, call).Fallbacks), "what is avoided comes last")
+		assert.Equal(t, map[int]string{0: "", 1: "a", 2: "ac", 5: "ac"}[n], ids(rig.Must(call.Route(t.Context())).Fallbacks), "what is avoided comes last")
 		call.Close()
 
 		call = rig.Must(w.Read(transport.Incoming{Method: "POST", Path: "/v1/responses", Body: []byte(`{"model":"m","input":"hi","tools":[{"type":"mcp"}]}`)}))
-		assert.Empty(t, w.route(t, call).Fallbacks, "the second might do it again")
+		assert.Empty(t, rig.Must(call.Route(t.Context())).Fallbacks, "the second might do it again")
 		call.Close()
 		w.idle(t)
 	}
 
-	w := newDriven(t, transport.Config{Fallbacks: 5})
+	w := newDriven(transport.Config{Fallbacks: 5})
 	require.NoError(t, w.router.SetPolicy(endpick.Policy{Filters: []endpick.Filter{notA{}}, Scorers: []endpick.Weighted{{Scorer: w.heard, Weight: 1}}}))
 	call, a := w.start(t, chatBody)
 	assert.Equal(t, "bca", a.Endpoint().ID+ids(a.Fallbacks), "an endpoint that a filter removed can still serve if all others fail")
@@ -335,17 +330,17 @@ func (notA) Filter(_ *endpick.Request, candidates []endpick.Candidate) []endpick
 // make it look as if no endpoint could have served the request: that is still open
 // when the client leaves.
 func TestWhatNobodyHasServedIsUndecided(t *testing.T) {
-	w := newDriven(t, transport.Config{})
+	w := newDriven(transport.Config{})
 	for range 20 {
-		call := w.read(t, chatBody)
-		require.Error(t, w.route(t, call).Header(503, http.Header{}, nil))
-		require.Equal(t, "b", w.route(t, call).Endpoint().ID)
+		call := w.read(chatBody)
+		require.Error(t, rig.Must(call.Route(t.Context())).Header(503, http.Header{}, nil))
+		require.Equal(t, "b", rig.Must(call.Route(t.Context())).Endpoint().ID)
 		call.Close() // the client has left
 	}
 	assert.Zero(t, w.unhealthy())
 	for range 5 {
-		call := w.read(t, chatBody)
-		require.Error(t, w.route(t, call).Header(503, http.Header{}, nil))
+		call := w.read(chatBody)
+		require.Error(t, rig.Must(call.Route(t.Context())).Header(503, http.Header{}, nil))
 		call.Close()
 	}
 	assert.Equal(t, 1, w.unhealthy(), "there it was the only one that was asked")
@@ -353,12 +348,12 @@ func TestWhatNobodyHasServedIsUndecided(t *testing.T) {
 }
 
 func TestMaxItems(t *testing.T) {
-	_, err := newDriven(t, transport.Config{MaxItems: 1}).read(t, `{"model":"m","messages":[{},{}]}`).Route(t.Context())
+	_, err := newDriven(transport.Config{MaxItems: 1}).read(`{"model":"m","messages":[{},{}]}`).Route(t.Context())
 	assert.ErrorAs(t, err, new(*endpick.RequestError))
 }
 
 func TestWhatCannotBeRead(t *testing.T) {
-	w := newDriven(t, transport.Config{Pass: []string{"/x"}})
+	w := newDriven(transport.Config{Pass: []string{"/x"}})
 	for _, tc := range []struct {
 		path, body string
 		status     int
@@ -377,35 +372,31 @@ func TestWhatCannotBeRead(t *testing.T) {
 		assert.Equal(t, "application/json", header.Get("Content-Type"))
 		assert.Contains(t, string(body), tc.want)
 	}
-	call := w.read(t, chatBody)
+	call := w.read(chatBody)
 	call.Request.Tenant = strings.Repeat("x", 300)
-	_, err := call.Route(t.Context())
-	require.ErrorAs(t, err, new(*endpick.RequestError))
+	require.ErrorAs(t, rig.Err(call.Route(t.Context())), new(*endpick.RequestError))
 	call.Close()
-	call = w.read(t, chatBody)
+	call = w.read(chatBody)
 	call.Request.Model = "other"
 	require.NoError(t, w.router.Update(endpick.Endpoint{ID: "a", Models: []string{"m"}}))
 	require.NoError(t, w.router.Remove("b"))
 	require.NoError(t, w.router.Remove("c"))
-	_, err = call.Route(t.Context())
-	require.ErrorAs(t, err, new(*endpick.NoEndpointError))
+	require.ErrorAs(t, rig.Err(call.Route(t.Context())), new(*endpick.NoEndpointError))
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = call.Route(gone)
-	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, rig.Err(call.Route(gone)), context.Canceled)
 	w.idle(t)
 }
 
 func TestARequestThatWasAnsweredGoesNowhereElse(t *testing.T) {
-	w := newDriven(t, transport.Config{})
+	w := newDriven(transport.Config{})
 	call, a := w.start(t, strings.Replace(chatBody, "Hi!", strings.Repeat("Hi! ", 100), 1))
 	require.NotEmpty(t, call.Body())
 	require.NotEmpty(t, call.Request.Blocks)
 	require.NoError(t, a.Header(200, streamHeader.Clone(), nil))
 	assert.Nil(t, call.Body(), "prompts are not kept while the response streams")
 	assert.Nil(t, call.Request.Blocks, "nor is what stands for them")
-	_, err := call.Route(t.Context())
-	require.Error(t, err)
+	require.Error(t, rig.Err(call.Route(t.Context())))
 	assert.False(t, a.Again())
 	call.Close()
 	assert.Equal(t, "a canceled", w.heard.said())
@@ -429,7 +420,7 @@ func TestReader(t *testing.T) {
 		{"broken off", func() io.Reader { return io.MultiReader(strings.NewReader(events[:60]), iotest.ErrReader(errBroken)) }, events[:52] + brokenOff, errBroken, "a failed"},
 	} {
 		for _, size := range []int{1, 7, 4096} {
-			w := newDriven(t, transport.Config{})
+			w := newDriven(transport.Config{})
 			call, a := w.start(t, chatBody)
 			require.NoError(t, a.Header(200, streamHeader.Clone(), nil))
 			body := a.Reader(io.NopCloser(tc.body()))
@@ -456,7 +447,7 @@ func TestReader(t *testing.T) {
 }
 
 func TestPackedBodies(t *testing.T) {
-	w := newDriven(t, transport.Config{MaxBodyBytes: 1 << 20})
+	w := newDriven(transport.Config{MaxBodyBytes: 1 << 20})
 	read := func(body string) (*transport.Call, error) {
 		return w.Read(transport.Incoming{Method: "POST", Path: chatPath, Header: http.Header{"Content-Encoding": {"gzip"}}, Body: []byte(body)})
 	}
@@ -464,7 +455,7 @@ func TestPackedBodies(t *testing.T) {
 	defer call.Close()
 	assert.Equal(t, "m", call.Request.Model)
 	out := http.Header{"Content-Encoding": {"gzip"}}
-	w.route(t, call).SetHeader(out)
+	rig.Must(call.Route(t.Context())).SetHeader(out)
 	assert.NotContains(t, out, "Content-Encoding")
 	assert.Contains(t, string(bytes.Join(call.Body(), nil)), `"Hi!"`)
 
@@ -487,11 +478,11 @@ func TestPackedBodies(t *testing.T) {
 // Every method may be called from any goroutine at any time; a request is
 // accounted for once.
 func TestManyGoroutines(t *testing.T) {
-	w := newDriven(t, transport.Config{Fallbacks: 1, RetryBurst: 1 << 20})
+	w := newDriven(transport.Config{Fallbacks: 1, RetryBurst: 1 << 20})
 	var all sync.WaitGroup
 	for range 50 {
 		call, old := w.start(t, chatBody)
-		a := w.route(t, call)
+		a := rig.Must(call.Route(t.Context()))
 		for _, f := range []func(){
 			func() { old.ServedBy("c"); old.Header(200, streamHeader.Clone(), nil) },
 			func() { a.Header(200, streamHeader.Clone(), nil) },
@@ -517,9 +508,9 @@ func TestMethodsThatMayBeRepeated(t *testing.T) {
 		"GET": true, "HEAD": true, "OPTIONS": true, "TRACE": true, "": true,
 		"POST": false, "PUT": false, "PATCH": false, "DELETE": false, "get": false,
 	} {
-		w := newDriven(t, transport.Config{})
+		w := newDriven(transport.Config{})
 		call := rig.Must(w.Read(transport.Incoming{Method: method, Path: "/v1/other"}))
-		a := w.route(t, call)
+		a := rig.Must(call.Route(t.Context()))
 		require.Error(t, a.Header(503, http.Header{}, nil))
 		assert.Equal(t, again, a.Again(), method)
 		call.Close()
@@ -528,8 +519,8 @@ func TestMethodsThatMayBeRepeated(t *testing.T) {
 
 // Health shows why an endpoint has failed its latest request, even after the first byte.
 func TestWhatBreaksOffIsShown(t *testing.T) {
-	w := newDriven(t, transport.Config{})
-	a := w.route(t, w.read(t, chatBody))
+	w := newDriven(transport.Config{})
+	a := rig.Must(w.read(chatBody).Route(t.Context()))
 	require.NoError(t, a.Header(200, streamHeader.Clone(), nil))
 	a.Feed(nil, []byte(events[:60]))
 	require.ErrorIs(t, a.Fail(errBroken), errBroken)
@@ -539,26 +530,26 @@ func TestWhatBreaksOffIsShown(t *testing.T) {
 // A prompt is read and cut into blocks, by its token IDs, once, however many endpoints are asked.
 func TestPromptsAreReadOnce(t *testing.T) {
 	asked := 0
-	w := newDriven(t, transport.Config{Tokens: func(_ context.Context, req *endpick.Request, path string, body []byte) ([]uint32, int) {
+	w := newDriven(transport.Config{Tokens: func(_ context.Context, req *endpick.Request, path string, body []byte) ([]uint32, int) {
 		asked++
 		assert.Equal(t, []string{"m", chatPath, chatBody}, []string{req.Model, path, string(body)})
 		return make([]uint32, 40), 0
 	}})
-	call := w.read(t, chatBody)
+	call := w.read(chatBody)
 	call.Request.Receipt = new(endpick.Receipt)
 	defer call.Close()
 	for range 2 {
-		require.Error(t, w.route(t, call).Header(503, http.Header{}, nil))
+		require.Error(t, rig.Must(call.Route(t.Context())).Header(503, http.Header{}, nil))
 	}
 	assert.Equal(t, []int{40, 40}, []int{call.Request.InputTokens, call.Request.Receipt.InputTokens})
-	w.route(t, call)
+	rig.Must(call.Route(t.Context()))
 	assert.Equal(t, 1, asked)
 }
 
 // If only one endpoint refuses, the fault is its own: after the second refusal another
 // is asked, and if that one serves the requests the first is put out.
 func TestRefusalsOfOneEndpoint(t *testing.T) {
-	w := newDriven(t, transport.Config{})
+	w := newDriven(transport.Config{})
 	var again []bool
 	for range 7 {
 		call, a := w.start(t, chatBody)
@@ -566,7 +557,7 @@ func TestRefusalsOfOneEndpoint(t *testing.T) {
 			require.Error(t, a.Header(400, http.Header{}, nil))
 			again = append(again, a.Again())
 			if again[len(again)-1] {
-				a = w.route(t, call)
+				a = rig.Must(call.Route(t.Context()))
 				require.Equal(t, "b", a.Endpoint().ID)
 			}
 		}
@@ -583,15 +574,15 @@ func TestRefusalsOfOneEndpoint(t *testing.T) {
 
 // An endpoint whose trial has been due for long gets no request for that which must not be sent twice.
 func TestTrialsAreOfWhatMayBeRepeated(t *testing.T) {
-	w := newDriven(t, transport.Config{})
+	w := newDriven(transport.Config{})
 	call, a := w.start(t, chatBody)
 	require.Error(t, a.Fail(noDial))
 	require.True(t, a.Again())
-	w.serve(t, w.route(t, call))
+	w.serve(t, rig.Must(call.Route(t.Context())))
 	w.heard.order, w.at = "bca", w.at.Add(time.Minute)
 	once := rig.Must(w.Read(transport.Incoming{Method: "POST", Path: "/v1/responses", Body: []byte(`{"model":"m","input":"hi","tools":[{"type":"mcp"}]}`)}))
 	defer once.Close()
-	assert.Equal(t, "b", w.route(t, once).Endpoint().ID)
+	assert.Equal(t, "b", rig.Must(once.Route(t.Context())).Endpoint().ID)
 	w.at = w.at.Add(time.Minute)
 	call, a = w.start(t, chatBody)
 	defer call.Close()
@@ -612,7 +603,7 @@ func TestAStreamOfNothing(t *testing.T) {
 		{"no content", chatBody, false, 204, "a completed"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			w := newDriven(t, transport.Config{})
+			w := newDriven(transport.Config{})
 			call, a := w.start(t, tc.body)
 			defer call.Close()
 			require.NoError(t, a.Header(tc.status, streamHeader, nil))
@@ -631,7 +622,7 @@ func TestAStreamOfNothing(t *testing.T) {
 // A response from an endpoint that was removed meanwhile belongs to no endpoint's
 // accounts, and the client gets it as from any other.
 func TestServedByWhoIsGone(t *testing.T) {
-	w := newDriven(t, transport.Config{Fallbacks: 2})
+	w := newDriven(transport.Config{Fallbacks: 2})
 	call, a := w.start(t, chatBody)
 	require.NoError(t, w.router.Remove("b"))
 	require.ErrorIs(t, a.ServedBy("b"), endpick.ErrUnknownEndpoint)
@@ -650,7 +641,7 @@ func TestServedByWhoIsGone(t *testing.T) {
 
 // Who serves a moved request takes what it asks for; whether the endpoint that it has left would, nobody knows.
 func TestServedByWhoTakesIt(t *testing.T) {
-	w := newDriven(t, transport.Config{})
+	w := newDriven(transport.Config{})
 	for _, by := range []string{"b", "a"} {
 		call, a := w.start(t, chatBody)
 		require.NoError(t, a.ServedBy(by))
@@ -689,9 +680,9 @@ func (w *driven) unhealthyAfter(passed time.Duration) int {
 // silent runs a test with endpoints that have served so many requests at once, which is a notion of slow.
 func silent(t *testing.T, test func(*testing.T, *driven)) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newDriven(t, transport.Config{})
+		w := newDriven(transport.Config{})
 		for range 8 {
-			w.serve(t, w.route(t, w.read(t, chatBody)))
+			w.serve(t, rig.Must(w.read(chatBody).Route(t.Context())))
 		}
 		test(t, w)
 	})
@@ -713,7 +704,7 @@ func TestWhatHasEndedIsNotOverdue(t *testing.T) {
 		silent(t, func(t *testing.T, w *driven) {
 			for i := range 3 {
 				ctx, gone := context.WithCancel(t.Context())
-				call := w.read(t, chatBody)
+				call := w.read(chatBody)
 				a := rig.Must(call.Route(ctx))
 				if name == "moved" && i == 2 {
 					gone() // two failures put no endpoint out
@@ -735,7 +726,7 @@ func TestSilentEndpointsAreAvoided(t *testing.T) {
 		_, waiting := w.asked(t, 3)
 		assert.Zero(t, w.unhealthyAfter(2*time.Second), "they may take their time")
 		assert.Equal(t, 1, w.unhealthyAfter(2*time.Second))
-		next := w.route(t, w.read(t, chatBody))
+		next := rig.Must(w.read(chatBody).Route(t.Context()))
 		assert.Equal(t, "b", next.Endpoint().ID)
 		w.serve(t, next)
 		for _, a := range waiting {
@@ -743,7 +734,7 @@ func TestSilentEndpointsAreAvoided(t *testing.T) {
 			w.serve(t, a)
 		}
 		w.at = w.at.Add(time.Minute)
-		assert.Equal(t, "a", w.route(t, w.read(t, chatBody)).Endpoint().ID, "any byte brings it back")
+		assert.Equal(t, "a", rig.Must(w.read(chatBody).Route(t.Context())).Endpoint().ID, "any byte brings it back")
 	})
 }
 
@@ -761,7 +752,7 @@ func TestSignsOfLife(t *testing.T) {
 		}
 	})
 	silent(t, func(t *testing.T, w *driven) {
-		streaming := w.route(t, w.read(t, chatBody))
+		streaming := rig.Must(w.read(chatBody).Route(t.Context()))
 		require.NoError(t, streaming.Header(200, streamHeader.Clone(), nil))
 		_, waiting := w.asked(t, 3)
 		for range 5 {
@@ -778,9 +769,9 @@ func TestSignsOfLife(t *testing.T) {
 // The latency of responses that do not stream says nothing of streams.
 func TestStreamsHaveAPatienceOfTheirOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newDriven(t, transport.Config{})
+		w := newDriven(transport.Config{})
 		for range 20 {
-			a := w.route(t, w.read(t, strings.Replace(chatBody, `"stream":true,`, "", 1)))
+			a := rig.Must(w.read(strings.Replace(chatBody, `"stream":true,`, "", 1)).Route(t.Context()))
 			require.NoError(t, a.Header(200, http.Header{"Content-Type": {"application/json"}}, nil))
 			a.Feed(nil, []byte(`{"choices":[]}`))
 			rig.Must(a.End(nil))
@@ -794,9 +785,9 @@ func TestStreamsHaveAPatienceOfTheirOwn(t *testing.T) {
 // overdue.
 func TestPatienceIsThatOfTheSlowest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newDriven(t, transport.Config{})
+		w := newDriven(transport.Config{})
 		for range 8 {
-			a := w.route(t, w.read(t, chatBody))
+			a := rig.Must(w.read(chatBody).Route(t.Context()))
 			w.at = w.at.Add(2 * time.Second)
 			w.serve(t, a)
 		}

@@ -18,14 +18,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/health"
 	"github.com/endpick/endpick/transport/recording"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // handler answers a request, whose body has been read, or returns false.
@@ -200,7 +199,7 @@ func echo(c *bufio.ReadWriter) {
 
 // upgrade is a request to switch to another protocol.
 func upgrade(t testing.TB, model string) *http.Request {
-	req := getting(t, "/v1/realtime?model="+model)
+	req := getting("/v1/realtime?model=" + model)
 	req.Header.Set("Connection", "Upgrade")
 	req.Header.Set("Upgrade", "echo")
 	return req
@@ -305,7 +304,7 @@ func post(t testing.TB, path, body string, headers ...string) *http.Request {
 	return req
 }
 
-func getting(t testing.TB, path string) *http.Request {
+func getting(path string) *http.Request {
 	return rig.Must(http.NewRequest(http.MethodGet, "http://gateway"+path, nil))
 }
 

@@ -148,9 +148,7 @@ func (b *held) grow() bool {
 }
 
 // forget lets go of what was held.
-func (b *held) forget() {
-	b.a.call.t.held.Add(-b.counted.Swap(0))
-}
+func (b *held) forget() { b.a.call.t.held.Add(-b.counted.Swap(0)) }
 
 func (b *held) Close() error {
 	b.forget()

@@ -16,14 +16,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer"
 	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/transport"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 const (
@@ -377,7 +376,7 @@ func TestNoRequestFellsMoreThanTwoServers(t *testing.T) {
 			"in an object":      breaksOff("application/json", `{"choices":`),
 		} {
 			dead, other := startEngine(t, handle), startEngine(t, nil)
-			w := newWorld(t, transport.Config{MaxAttempts: 5}, nobody(t), dead.URL, startEngine(t, status(503)).URL, dead.URL, other.URL)
+			w := newWorld(t, transport.Config{MaxAttempts: 5}, nobody(), dead.URL, startEngine(t, status(503)).URL, dead.URL, other.URL)
 			_, _, err := w.do(t, post(t, chatPath, request))
 			assert.Equal(t, 502, transport.StatusOf(err), name)
 			assert.EqualValues(t, 2, dead.requests.Load(), name)

@@ -20,15 +20,14 @@ import (
 	"time"
 	"weak"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/transport"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
 // moody answers requests in many ways, most of them bad.
@@ -212,14 +211,7 @@ func TestPromptsAreNotKeptWhileTheResponseStreams(t *testing.T) {
 	defer e.Close()
 	w := newWorld(t, transport.Config{}, e.URL)
 	const streams, size = 4, 2 << 20
-	heap := func() int {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return int(m.HeapAlloc)
-	}
-	before := heap()
+	before := rig.Heap()
 	var open []*http.Response
 	for range streams {
 		body := `{"model":"m","stream":true,"messages":[{"role":"user","content":"` + strings.Repeat("x", size) + `"}]}`
@@ -232,7 +224,7 @@ func TestPromptsAreNotKeptWhileTheResponseStreams(t *testing.T) {
 	// The hashed blocks stay for the record, here and in the observer: a third, with some
 	// margin. One of the four prompts would be a quarter more. What net/http and pools
 	// release a little later is not counted.
-	assert.Eventually(t, func() bool { return heap()-before < streams*size/2 }, 30*time.Second, 10*time.Millisecond)
+	assert.Eventually(t, func() bool { return rig.Heap()-before < streams*size/2 }, 30*time.Second, 10*time.Millisecond)
 	close(more)
 	for _, resp := range open {
 		rig.Must(io.Copy(io.Discard, resp.Body))
@@ -249,9 +241,7 @@ func TestNothingIsKeptOfARequestThatHasEnded(t *testing.T) {
 	stream := func(body string) func(*http.Request) (*http.Response, error) {
 		return func(*http.Request) (*http.Response, error) { return answered(200, "text/event-stream", body) }
 	}
-	read := func(t *testing.T, b io.ReadCloser) {
-		rig.Must(io.Copy(io.Discard, b))
-	}
+	read := func(t *testing.T, b io.ReadCloser) { rig.Must(io.Copy(io.Discard, b)) }
 	leave := func(t *testing.T, b io.ReadCloser) { require.NoError(t, b.Close()) }
 	for name, tc := range map[string]struct {
 		upgrades bool

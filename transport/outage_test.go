@@ -17,13 +17,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/transport"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // fleet is a base transport whose servers answer in a synctest bubble. A
@@ -609,8 +608,7 @@ func TestASilentUpgradeIsClosed(t *testing.T) {
 				rig.Must(io.ReadFull(conn, make([]byte, len(line))))
 			}
 			last := time.Now()
-			_, err := conn.Read(make([]byte, 1))
-			assert.Error(t, err)
+			assert.Error(t, rig.Err(conn.Read(make([]byte, 1))))
 			assert.Equal(t, max(limit, time.Hour), time.Since(last).Round(time.Second))
 			conn.Close()
 			assert.Equal(t, endpick.Completed, w.outcome(t).Status)

@@ -16,14 +16,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/slo"
 	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/transport"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // gated is an engine that holds each request until one is released.
@@ -598,7 +597,7 @@ func TestWhatIsNotHeld(t *testing.T) {
 func TestUnhealthyEndpointsThatAreTriedMayBeFull(t *testing.T) {
 	var now atomic.Int64
 	full := saturation(func(candidates []endpick.Candidate) float64 { return float64(now.Load()) * float64(len(candidates)) })
-	w := newWorld(t, transport.Config{Queue: &transport.QueueConfig{Saturation: full}}, nobody(t))
+	w := newWorld(t, transport.Config{Queue: &transport.QueueConfig{Saturation: full}}, nobody())
 	for range 3 {
 		_, _, err := w.do(t, post(t, chatPath, chatStream))
 		require.Error(t, err)
@@ -616,7 +615,7 @@ func TestEndpointsInBadHealthAreNoRoom(t *testing.T) {
 	w := newWorld(t, transport.Config{Queue: one(queue.Config{})})
 	w.add(t, "z", g.URL)
 	for _, id := range []string{"c", "b", "a"} {
-		w.add(t, id, nobody(t))
+		w.add(t, id, nobody())
 		for range 3 {
 			g.release <- struct{}{}
 			w.ok(t, post(t, chatPath, chatStream))
@@ -722,9 +721,7 @@ func TestRoomIsGivenInOrder(t *testing.T) {
 	for _, q := range []*transport.QueueConfig{nil, {Saturation: queue.Concurrency(100)}} {
 		small, large := startGated(t), startGated(t)
 		w := newWorld(t, transport.Config{Queue: q}, small.URL, large.URL)
-		w.limited(t, func(e *endpick.Endpoint) {
-			e.MaxInFlight, e.MaxContext = 1, map[string]int{"a": 500, "b": 5000}[e.ID]
-		})
+		w.limited(t, func(e *endpick.Endpoint) { e.MaxInFlight, e.MaxContext = 1, map[string]int{"a": 500, "b": 5000}[e.ID] })
 		var all []chan reply
 		send := func(name, priority string, length int) {
 			all = append(all, w.sent(t, post(t, chatPath, fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":%q}]}`, strings.Repeat("word ", length)),
@@ -831,14 +828,13 @@ func TestNoRoomInTime(t *testing.T) {
 	router := rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "e", Address: g.URL, MaxInFlight: 1}}}))
 	t2 := rig.Must(transport.New(transport.Config{Router: router, Queue: &transport.QueueConfig{Bounds: queue.Config{Timeout: 20 * time.Millisecond}}}))
 	lease := rig.Must(router.Route(endpick.Request{}))
-	_, err := t2.RoundTrip(post(t, chatPath, chatAtOnce))
-	assert.ErrorIs(t, err, queue.ErrTimeout)
+	assert.ErrorIs(t, rig.Err(t2.RoundTrip(post(t, chatPath, chatAtOnce))), queue.ErrTimeout)
 	lease.Done(endpick.Outcome{})
 	d := rig.Must(transport.NewDispatcher(transport.Config{Router: router}))
 	call := rig.Must(d.Read(transport.Incoming{Method: "POST", Path: chatPath, Header: http.Header{}, Body: []byte(chatAtOnce)}))
 	defer call.Close()
 	lease = rig.Must(router.Route(endpick.Request{}))
-	_, err = call.Route(t.Context())
+	_, err := call.Route(t.Context())
 	_, header, body := transport.ErrorResponse(chatPath, err)
 	assert.Contains(t, string(body), "all servers for this model are busy")
 	assert.Equal(t, "2", header.Get("Retry-After"))
@@ -900,21 +896,18 @@ func TestAsleepForGood(t *testing.T) {
 
 // A server that sleeps is left alone while another one is expected to answer sooner than it would wake.
 func TestWakeIfItIsSooner(t *testing.T) {
-	for _, c := range []struct {
-		expected time.Duration
-		calls    int32
-	}{{0, 0}, {time.Second, 0}, {3 * time.Second, 1}} {
+	for expected, calls := range map[time.Duration]int32{0: 0, time.Second: 0, 3 * time.Second: 1} {
 		up := startEngine(t, nil)
 		var woken atomic.Int32
-		w := newWorldOf(t, transport.Config{Wake: func(*endpick.Endpoint) { woken.Add(1) }}, endpick.Config{Policy: endpick.Policy{Predictor: ttft(c.expected)}},
+		w := newWorldOf(t, transport.Config{Wake: func(*endpick.Endpoint) { woken.Add(1) }}, endpick.Config{Policy: endpick.Policy{Predictor: ttft(expected)}},
 			"127.0.0.1:1", up.URL)
 		w.limited(t, func(e *endpick.Endpoint) { e.WakeTime = 2 * time.Second })
 		for range 5 {
 			w.ok(t, post(t, chatPath, chatStream))
 		}
-		assert.Eventually(t, func() bool { return woken.Load() >= c.calls }, 10*time.Second, time.Millisecond, "%v", c.expected)
+		assert.Eventually(t, func() bool { return woken.Load() >= calls }, 10*time.Second, time.Millisecond, "%v", expected)
 		time.Sleep(10 * time.Millisecond) // for a call too many
-		assert.Equal(t, c.calls, woken.Load(), "%v", c.expected)
+		assert.Equal(t, calls, woken.Load(), "%v", expected)
 	}
 }
 

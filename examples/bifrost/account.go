@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/maximhq/bifrost/core/schemas"
-
 	"github.com/endpick/endpick"
+	"github.com/maximhq/bifrost/core/schemas"
 )
 
 // Account has a key of the vLLM provider for each current endpoint of a router; new

@@ -8,11 +8,10 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/maximhq/bifrost/core/keyselectors"
-	"github.com/maximhq/bifrost/core/schemas"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport"
+	"github.com/maximhq/bifrost/core/keyselectors"
+	"github.com/maximhq/bifrost/core/schemas"
 )
 
 // AdapterConfig configures an [Adapter]. Router is required.

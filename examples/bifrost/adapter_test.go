@@ -21,10 +21,7 @@ import (
 )
 
 func TestConfig(t *testing.T) {
-	_, err := NewAdapter(AdapterConfig{})
-	var bad *endpick.ConfigError
-	require.ErrorAs(t, err, &bad)
-	assert.Equal(t, "transport.Config.Router", bad.Field)
+	assert.Equal(t, "transport.Config.Router", rig.Field(NewAdapter(AdapterConfig{})))
 }
 
 func status(code int) fault {
@@ -337,8 +334,7 @@ func TestKeys(t *testing.T) {
 	assert.Equal(t, []schemas.WhiteList{{"other"}, {"*"}, {"lora"}}, []schemas.WhiteList{keys[0].Models, keys[1].Models, keys[2].Models})
 
 	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "d", Address: "10.0.0.1:8000"}))
-	lease, err := w.router.Route(endpick.Request{Adopted: &endpick.Adopted{Endpoint: "b"}})
-	require.NoError(t, err)
+	lease := rig.Must(w.router.Route(endpick.Request{Adopted: &endpick.Adopted{Endpoint: "b"}}))
 	defer lease.Done(endpick.Outcome{})
 	require.NoError(t, w.router.Remove("b"))
 	keys = rig.Must(account.GetKeysForProvider(t.Context(), schemas.VLLM))
@@ -347,10 +343,8 @@ func TestKeys(t *testing.T) {
 		urls = append(urls, k.ID+" "+k.VLLMKeyConfig.URL.GetValue())
 	}
 	assert.ElementsMatch(t, []string{"a " + w.servers["a"].URL, "c " + w.servers["c"].URL, "d http://10.0.0.1:8000"}, urls)
-	_, err = account.GetKeysForProvider(t.Context(), schemas.OpenAI)
-	require.Error(t, err)
-	_, err = account.GetConfigForProvider(schemas.OpenAI)
-	require.Error(t, err)
+	require.Error(t, rig.Err(account.GetKeysForProvider(t.Context(), schemas.OpenAI)))
+	require.Error(t, rig.Err(account.GetConfigForProvider(schemas.OpenAI)))
 	config := rig.Must(account.GetConfigForProvider(schemas.VLLM))
 	assert.True(t, config.NetworkConfig.AllowPrivateNetwork)
 	assert.Zero(t, config.NetworkConfig.MaxRetries)
@@ -363,12 +357,10 @@ func TestKeysThatAreNotOffered(t *testing.T) {
 	_, cut, err := w.adapter.PreLLMHook(ctx, req)
 	require.NoError(t, err)
 	require.Nil(t, cut)
-	k, err := w.adapter.SelectKey(ctx, []schemas.Key{{ID: "c"}, {ID: "x"}}, schemas.VLLM, "m")
-	require.NoError(t, err)
+	k := rig.Must(w.adapter.SelectKey(ctx, []schemas.Key{{ID: "c"}, {ID: "x"}}, schemas.VLLM, "m"))
 	assert.Equal(t, "c", k.ID)
 	// Bifrost has excluded that key and asks for another.
-	_, err = w.adapter.SelectKey(ctx, []schemas.Key{{ID: "x"}}, schemas.VLLM, "m")
-	require.ErrorAs(t, err, new(*endpick.NoEndpointError))
+	require.ErrorAs(t, rig.Err(w.adapter.SelectKey(ctx, []schemas.Key{{ID: "x"}}, schemas.VLLM, "m")), new(*endpick.NoEndpointError))
 	assert.Equal(t, "c refused", w.said(t))
 
 	ctx, _ = newContext(t)
@@ -445,14 +437,13 @@ func TestOneContextForSeveralRequests(t *testing.T) {
 	w := newSetup(t, nil)
 	ctx, _ := newContext(t)
 	w.breaks(status(400), "a", "b", "c")
-	_, err := w.ask(t, ctx, chat(16, user("Hi!")), false)
-	require.Error(t, err)
+	require.Error(t, rig.Err(w.ask(t, ctx, chat(16, user("Hi!")), false)))
 	w.breaks(nil, "a", "b", "c")
 	for range 2 {
 		w.serves(t, ctx, chat(16, user("Hi!")), false)
 	}
 	req := &schemas.BifrostRequest{RequestType: schemas.ChatCompletionRequest, ChatRequest: chat(16, user("Hi!"))}
-	_, _, err = w.adapter.PreLLMHook(ctx, req)
+	_, _, err := w.adapter.PreLLMHook(ctx, req)
 	require.NoError(t, err)
 	rig.Must(w.adapter.SelectKey(ctx, []schemas.Key{{ID: "a"}}, schemas.VLLM, "m"))
 	require.NoError(t, w.adapter.PreRequestHook(ctx, req)) // the last one was not heard of again

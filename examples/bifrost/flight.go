@@ -7,10 +7,9 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/endpick/endpick/transport"
 	bifrost "github.com/maximhq/bifrost/core"
 	"github.com/maximhq/bifrost/core/schemas"
-
-	"github.com/endpick/endpick/transport"
 )
 
 // flight is a request on its way through Bifrost, over all attempts for one model.

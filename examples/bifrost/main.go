@@ -17,12 +17,11 @@ import (
 	"os/signal"
 	"time"
 
-	bifrost "github.com/maximhq/bifrost/core"
-	"github.com/maximhq/bifrost/core/schemas"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/transport"
+	bifrost "github.com/maximhq/bifrost/core"
+	"github.com/maximhq/bifrost/core/schemas"
 )
 
 func main() {

@@ -62,9 +62,7 @@ func front(t *testing.T, f *traffic.Fleet, policy string) (*traffic.Front, error
 func TestStart(t *testing.T) {
 	config := preset.Default()
 	config.Endpoints = []endpick.Endpoint{{Address: "http://10.0.0.1:8000"}, {Address: "http://10.0.0.2:8000"}}
-	b, err := start(t.Context(), config)
-	require.NoError(t, err)
+	b := rig.Must(start(t.Context(), config))
 	b.Shutdown()
-	_, err = start(t.Context(), endpick.Config{Seed: 1, Endpoints: []endpick.Endpoint{{ID: "a"}, {ID: "a"}}})
-	require.Error(t, err)
+	require.Error(t, rig.Err(start(t.Context(), endpick.Config{Seed: 1, Endpoints: []endpick.Endpoint{{ID: "a"}, {ID: "a"}}})))
 }

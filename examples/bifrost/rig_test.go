@@ -148,8 +148,7 @@ func chat(tokens int, messages ...schemas.ChatMessage) *schemas.BifrostChatReque
 // serves asks, and is served.
 func (w *setup) serves(t *testing.T, ctx *schemas.BifrostContext, req *schemas.BifrostChatRequest, stream bool) string {
 	t.Helper()
-	text, err := w.ask(t, ctx, req, stream)
-	require.NoError(t, err)
+	text := rig.Must(w.ask(t, ctx, req, stream))
 	return text
 }
 

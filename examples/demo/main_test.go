@@ -30,8 +30,7 @@ func TestCompareJSON(t *testing.T) {
 	d.DisallowUnknownFields()
 	var got []traffic.Result
 	require.NoError(t, d.Decode(&got))
-	_, err := d.Token()
-	require.ErrorIs(t, err, io.EOF, "one array and nothing else")
+	require.ErrorIs(t, rig.Err(d.Token()), io.EOF, "one array and nothing else")
 	require.Len(t, got, 2)
 	for i, policy := range []string{"round-robin", "lmetric"} {
 		r := got[i]
@@ -124,13 +123,11 @@ func TestServe(t *testing.T) {
 	}()
 	url, model, _ := strings.Cut(strings.TrimSpace(rig.Must(bufio.NewReader(r).ReadString('\n'))), " has ")
 	require.Equal(t, "m", model)
-	listed, err := traffic.ModelOf(ctx, url)
-	require.NoError(t, err)
+	listed := rig.Must(traffic.ModelOf(ctx, url))
 	require.Equal(t, "m", listed)
 	interrupt()
 	require.Zero(t, <-status)
-	_, err = traffic.ModelOf(t.Context(), url)
-	require.Error(t, err)
+	require.Error(t, rig.Err(traffic.ModelOf(t.Context(), url)))
 }
 
 func TestArguments(t *testing.T) {

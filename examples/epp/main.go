@@ -27,11 +27,6 @@ import (
 	"syscall"
 	"time"
 
-	prom "github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/transport"
@@ -39,6 +34,10 @@ import (
 	"github.com/endpick/endpick/transport/extproc"
 	"github.com/endpick/endpick/transport/health"
 	"github.com/endpick/endpick/transport/prometheus"
+	prom "github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 )
 
 // options are the parsed flags.

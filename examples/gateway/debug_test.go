@@ -30,7 +30,7 @@ func TestDebugPage(t *testing.T) {
 	c := start(t, "-endpoints", "3")
 	ask := traffic.NewClient(c.url)
 	defer ask.Close()
-	_, empty := get(t, c.admin+"/debug/endpick")
+	_, empty := get(c.admin + "/debug/endpick")
 	require.Contains(t, textIn(page(t, empty)), "No request has ended in the last minute.")
 
 	system := traffic.Message{Role: "system", Content: strings.Repeat("You are helpful. ", 40)}
@@ -38,7 +38,7 @@ func TestDebugPage(t *testing.T) {
 		require.NoError(t, ask.Ask(t.Context(), time.Now(), []traffic.Message{system, {Role: "user", Content: "Hello."}}, 2).Err)
 	}
 	const hostile = `<script>alert("x")</script>`
-	status, _ := postTo(t, c.url+"/v1/chat/completions", `{"model":"<script>alert(\"x\")</script>","messages":[{"role":"user","content":"hi"}]}`)
+	status, _ := postTo(c.url+"/v1/chat/completions", `{"model":"<script>alert(\"x\")</script>","messages":[{"role":"user","content":"hi"}]}`)
 	require.Equal(t, http.StatusNotFound, status)
 
 	text := c.shows(t, "open 0,") // a client has its last byte slightly before the lease is closed
@@ -147,7 +147,7 @@ func TestDebugPageNamesTheUnhealthy(t *testing.T) {
 		code, body := post(t, c.url, true)
 		require.Equal(t, 200, code, body)
 	}
-	_, text := get(t, c.admin+"/debug/endpick")
+	_, text := get(c.admin + "/debug/endpick")
 	require.Contains(t, textIn(page(t, text)), "All 2 servers are healthy.")
 	require.NoError(t, engines[1].Kill())
 	var code int
@@ -183,7 +183,7 @@ func TestDebugPageOfServersThatAreDownFromTheStart(t *testing.T) {
 	require.Contains(t, servers[2][0], loading.URL)
 	require.Regexp(t, `^not readyit has served nothing yet, and it fails its health checks: answered 503 Service Unavailable`, servers[2][1])
 	require.Regexp(t, `^healthy`, servers[3][1])
-	_, metrics := get(t, c.admin+"/metrics")
+	_, metrics := get(c.admin + "/metrics")
 	require.Contains(t, metrics, "endpick_unhealthy_endpoints 1\n")
 	require.Contains(t, metrics, `endpick_endpoint_share_ratio{endpoint="`+down+`"} 0`)
 	c.logs(t, "msg=health endpoint="+down+" state=out reason=un", 1)

@@ -78,7 +78,7 @@ func (p *played) say(messages []traffic.Message, more map[string]any, headers ..
 	p.t.Helper()
 	body := map[string]any{"model": modelserver.DefaultModel, "messages": messages, "max_tokens": 16}
 	maps.Copy(body, more)
-	code, text := postTo(p.t, p.url+"/v1/chat/completions", string(rig.Must(json.Marshal(body))), headers...)
+	code, text := postTo(p.url+"/v1/chat/completions", string(rig.Must(json.Marshal(body))), headers...)
 	require.Equal(p.t, 200, code, text)
 	var answer struct {
 		Choices []struct{ Message traffic.Message }

@@ -37,9 +37,8 @@ func ids(g *gateway) (all []string) {
 }
 
 // follows are settings that follow a list, without a pause.
-func follows(t *testing.T, path string) *settings {
-	t.Helper()
-	s := parsed(t, "discover: {file: \""+path+"\"}\n")
+func follows(path string) *settings {
+	s := parsed("discover: {file: \"" + path + "\"}\n")
 	s.Discover.Interval = time.Millisecond
 	return s
 }
@@ -50,7 +49,7 @@ func TestEndpointsFollowAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "servers")
 	write := func(text string) { writeFile(t, path, text) }
 	write("http://a:1\n\n# spare\nhttp://b:1\n")
-	g := gatewayOf(t, follows(t, path))
+	g := gatewayOf(t, follows(path))
 	becomes := func(want ...string) {
 		t.Helper()
 		require.Eventually(t, func() bool { return slices.Equal(want, ids(g)) }, 30*time.Second, time.Millisecond, "%v", ids(g))
@@ -67,16 +66,16 @@ func TestEndpointsFollowAFile(t *testing.T) {
 	require.Equal(t, 1, g.router.Stats().OpenLeases)
 	require.Equal(t, "http://b:1", lease.Endpoint().Address)
 
-	require.NoError(t, g.apply(follows(t, path)), "the same discovery goes on, whatever the file has become")
-	require.Error(t, g.apply(follows(t, "/no/such/file")))
+	require.NoError(t, g.apply(follows(path)), "the same discovery goes on, whatever the file has become")
+	require.Error(t, g.apply(follows("/no/such/file")))
 	require.Equal(t, []string{"b:1", "c:1"}, ids(g))
 	write("http://d:1\n")
 	becomes("d:1")
-	require.NoError(t, g.apply(parsed(t, "endpoints: [{url: \"http://b:1\"}]\n")))
+	require.NoError(t, g.apply(parsed("endpoints: [{url: \"http://b:1\"}]\n")))
 	require.Zero(t, g.discovery.settings, "nobody looks at the file any more")
 	write("http://e:1\n")
 	require.Equal(t, []string{"b:1"}, ids(g))
-	require.NoError(t, g.apply(follows(t, path)))
+	require.NoError(t, g.apply(follows(path)))
 	becomes("e:1")
 	require.True(t, lease.Done(endpick.Outcome{}))
 }
@@ -88,7 +87,7 @@ func TestTheOldListChangesDuringAReload(t *testing.T) {
 	writeFile(t, old, "http://a:1\n")
 	writeFile(t, next, "http://b:1\n")
 	logged := new(lineHook)
-	g := loggingGateway(t, logged, follows(t, old))
+	g := loggingGateway(t, logged, follows(old))
 	require.Equal(t, []string{"a:1"}, ids(g))
 	logged.next(func() { // the new list has just been applied
 		writeFile(t, old, "http://c:1\n")
@@ -96,7 +95,7 @@ func TestTheOldListChangesDuringAReload(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 	})
-	require.NoError(t, g.apply(follows(t, next)))
+	require.NoError(t, g.apply(follows(next)))
 	require.Equal(t, []string{"b:1"}, ids(g))
 }
 
@@ -106,9 +105,9 @@ func TestTheOldListIsFollowedWhileTheNewSourceHangs(t *testing.T) {
 	old, hangs := filepath.Join(dir, "old"), filepath.Join(dir, "hangs")
 	writeFile(t, old, "http://a:1\n")
 	require.NoError(t, syscall.Mkfifo(hangs, 0o600)) // whoever reads it waits for somebody who writes
-	g := gatewayOf(t, follows(t, old))
+	g := gatewayOf(t, follows(old))
 	applied := make(chan error)
-	go func() { applied <- g.apply(follows(t, hangs)) }()
+	go func() { applied <- g.apply(follows(hangs)) }()
 	w := rig.Must(os.OpenFile(hangs, os.O_WRONLY, 0)) // once it is read
 	writeFile(t, old, "http://b:1\n")
 	assert.Eventually(t, func() bool { return slices.Equal([]string{"b:1"}, ids(g)) }, 30*time.Second, time.Millisecond)
@@ -136,7 +135,7 @@ func TestEndpointsAreTheSettings(t *testing.T) {
 func TestPollingReports(t *testing.T) {
 	f := startFleet(t, 2, 4096)
 	require.NoError(t, f.Members[1].Kill())
-	var logged lockedBuffer
+	var logged rig.Output
 	g := loggingGateway(t, &logged, plain("lmetric"), f.Endpoints()...)
 
 	// Directly to the server: the router learns of it from the report alone.
@@ -159,7 +158,7 @@ func TestPollingReports(t *testing.T) {
 // A dead server causes one log line an hour, not one per poll, and another one if it has another error.
 func TestPollErrorsAreLoggedNowAndThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var logged lockedBuffer
+		var logged rig.Output
 		p := newPollErrors(newLogger(&logged, &logSettings{Level: "info"}))
 		fail := func(so time.Duration, err error) {
 			for began := time.Now(); time.Since(began) < so; time.Sleep(time.Second) {
@@ -248,16 +247,16 @@ func TestWhoIsAsked(t *testing.T) {
 // Nor is it asked while it comes with a new file.
 func TestWhoIsAskedDuringAReload(t *testing.T) {
 	logged := new(lineHook)
-	g := loggingGateway(t, logged, parsed(t, "endpoints: [{url: http://a, unasked: true}]\n"))
+	g := loggingGateway(t, logged, parsed("endpoints: [{url: http://a, unasked: true}]\n"))
 	logged.next(func() {
 		for _, address := range []string{"http://a", "http://b"} {
 			require.True(t, g.unasked(&endpick.Endpoint{Address: address}), address)
 		}
 	})
-	require.NoError(t, g.apply(parsed(t, "endpoints: [{url: http://b, unasked: true}]\n")))
+	require.NoError(t, g.apply(parsed("endpoints: [{url: http://b, unasked: true}]\n")))
 	require.Nil(t, logged.do.Load(), "it has come")
 	require.False(t, g.unasked(&endpick.Endpoint{Address: "http://a"}))
 	source := "discover: {file: " + filepath.Join(t.TempDir(), "none") + "}\n"
-	require.Error(t, g.apply(parsed(t, source)))
+	require.Error(t, g.apply(parsed(source)))
 	require.True(t, g.unasked(&endpick.Endpoint{Address: "http://b"}))
 }

@@ -124,7 +124,7 @@ func noneOpen(t *testing.T, g *gateway, servers []*rig.Process) {
 	require.Zero(t, g.router.Stats().Reaped, "each lease was closed by its request")
 	for _, s := range servers {
 		require.Eventually(t, func() bool {
-			_, page := get(t, s.URL()+"/metrics")
+			_, page := get(s.URL() + "/metrics")
 			return strings.Contains(page, "\nllamacpp:requests_processing 0\n") && strings.Contains(page, "\nllamacpp:requests_deferred 0\n")
 		}, time.Minute, 10*time.Millisecond, "what clients have given up ends in the engine too")
 	}
@@ -411,11 +411,7 @@ func TestLlamasLoadModels(t *testing.T) {
 			})
 			g, url := beforeServers(t, "marginal-delay", servers)
 			g.inspector.Poll(t.Context())
-			ctx, stop := context.WithCancel(t.Context())
-			var polls sync.WaitGroup
-			polls.Go(func() { g.inspector.Run(ctx) })
-			defer polls.Wait()
-			defer stop()
+			defer rig.Running(t.Context(), g.inspector.Run)()
 			r := rand.New(rand.NewPCG(1, 2))
 			jobs := make(chan string, 120)
 			for range cap(jobs) {
@@ -433,7 +429,7 @@ func TestLlamasLoadModels(t *testing.T) {
 							servers[0].Kill()
 						}
 						body := fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"hello"}],"max_tokens":16,"stream":%t}`, model, !kill) // streams that have begun end with their server
-						_, text := postTo(t, url+"/v1/chat/completions", body)
+						_, text := postTo(url+"/v1/chat/completions", body)
 						assert.Contains(t, text, `"finish_reason":"`)
 					}
 				})
@@ -446,7 +442,7 @@ func TestLlamasLoadModels(t *testing.T) {
 			}
 			t.Log(loads, "loads")
 			assert.LessOrEqual(t, loads, map[bool]int{false: 24, true: 60}[kill], "two servers have less room than there are models")
-			status, _ := postTo(t, url+"/v1/chat/completions", `{"model":"seventh","messages":[{"role":"user","content":"hello"}]}`)
+			status, _ := postTo(url+"/v1/chat/completions", `{"model":"seventh","messages":[{"role":"user","content":"hello"}]}`)
 			assert.Equal(t, http.StatusNotFound, status)
 		})
 	}
@@ -481,8 +477,8 @@ func TestVLLM(t *testing.T) {
 	for i, e := range engines {
 		text += fmt.Sprintf("  - {url: %q, id: e%d}\n", e.URL(), i)
 	}
-	s := parsed(t, text)
-	log := &lockedBuffer{}
+	s := parsed(text)
+	log := &rig.Output{}
 	g := loggingGateway(t, log, s)
 	ended := make(chan recording.Request, 1000)
 	g.ended = func(r recording.Request) { ended <- r }
@@ -503,7 +499,7 @@ func TestVLLM(t *testing.T) {
 		t.Helper()
 		require.Eventually(t, func() bool {
 			for _, e := range engines {
-				_, page := get(t, e.URL()+"/metrics")
+				_, page := get(e.URL() + "/metrics")
 				if !regexp.MustCompile(`(?m)^vllm:num_requests_running\{.*\} 0\.0$`).MatchString(page) {
 					return false
 				}

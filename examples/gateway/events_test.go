@@ -156,7 +156,7 @@ func TestEngineEvents(t *testing.T) {
 		for _, prompt := range prompts {
 			before := two.served()
 			body := fmt.Sprintf(`{"model":%q,"cache_salt":%q,"messages":[{"role":"user","content":%q}]}`, model, salt, prompt)
-			code, _ := postTo(t, c.url+"/v1/chat/completions", body)
+			code, _ := postTo(c.url+"/v1/chat/completions", body)
 			require.Equal(t, 200, code)
 			if two.served() == before {
 				return false
@@ -165,7 +165,7 @@ func TestEngineEvents(t *testing.T) {
 		return true
 	}
 	caches := func(text string) bool {
-		status, page := get(t, c.admin+"/debug/endpick/caches")
+		status, page := get(c.admin + "/debug/endpick/caches")
 		require.Equal(t, 200, status)
 		return strings.Contains(page, text)
 	}
@@ -267,9 +267,9 @@ func TestEventsThatMatchNothing(t *testing.T) {
 					"/v1/chat/completions":        `{"object":"chat.completion","choices":[],"usage":{"prompt_tokens":41,"completion_tokens":1}}`,
 				}[r.URL.Path])
 			}))
-			var log lockedBuffer
+			var log rig.Output
 			text := fmt.Sprintf("models: {m: {tokens: {render: %q, within: 30s}}}\nendpoints: [{url: %q}]\n", server.URL, server.URL)
-			g := loggingGateway(t, &log, parsed(t, text))
+			g := loggingGateway(t, &log, parsed(text))
 			ask := func() {
 				require.Equal(t, 200, askFor(g, "/v1/chat/completions", chatWith(strings.Repeat("word ", 40))).Code)
 			}
@@ -279,15 +279,15 @@ func TestEventsThatMatchNothing(t *testing.T) {
 			}, 30*time.Second, 5*time.Millisecond)
 			at := *g.router.Endpoints()[0].Candidate.Endpoint
 			for more, want := range map[string]bool{"": true, "trust_headers: true": false, "trust_headers: true\nshared_cache: true": true} {
-				other := parsed(t, text+more)
+				other := parsed(text + more)
 				_, found := other.eventsOf(&at, g.inspector)
 				assert.Equal(t, []bool{want, want}, []bool{found, other.hasEvents()}, more)
 			}
-			other := parsed(t, "endpoints: [{url: "+server.URL+"}]")
+			other := parsed("endpoints: [{url: " + server.URL + "}]")
 			_, found := other.eventsOf(&at, g.inspector)
 			assert.Equal(t, []bool{false, false}, []bool{found, other.hasEvents()}, "without token ids there is no use")
 			at.Models = []string{"m", "n"}
-			_, found = parsed(t, text).eventsOf(&at, g.inspector)
+			_, found = parsed(text).eventsOf(&at, g.inspector)
 			assert.False(t, found, "it does not say whose events they are")
 			for range enoughPrompts {
 				ask()

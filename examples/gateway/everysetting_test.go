@@ -72,9 +72,7 @@ var (
 	statusOf    = fieldOf(func(w *setting) any { return w.g.router.Endpoints()[0] })
 	watchingOf  = fieldOf(func(w *setting) any { return w.g.watching(w.settings()) })
 	sourceOf    = fieldOf(func(w *setting) any { return w.settings().source() })
-	replicaOf   = fieldOf(func(w *setting) any {
-		return w.settings().Replicas.config(w.settings().hashKey, nil)
-	})
+	replicaOf   = fieldOf(func(w *setting) any { return w.settings().Replicas.config(w.settings().hashKey, nil) })
 )
 
 func feedOf(see func(eventSettings) any) func(*setting) any {
@@ -289,8 +287,7 @@ func TestEverySetting(t *testing.T) {
 func (row *settingRow) path(t *testing.T) string {
 	values := func(value string) map[string]string {
 		s, all := defaultSettings(), map[string]string{}
-		_, err := readStrict("test.yaml", []byte(row.text(value)), s)
-		require.NoError(t, err)
+		require.NoError(t, rig.Err(readStrict("test.yaml", []byte(row.text(value)), s)))
 		valuesIn(reflect.ValueOf(s).Elem(), "", all)
 		return all
 	}
@@ -349,12 +346,12 @@ func newSetting(t *testing.T) *setting {
 	write := func(name, text string) {
 		require.NoError(t, os.WriteFile(filepath.Join(w.dir, name), []byte(text), 0o600))
 	}
-	key, other := newKey(t), newKey(t)
-	write("key.pem", keyText(t, key))
-	write("other.pem", keyText(t, other))
-	write("one.pem", certificateText(t, key, 1, time.Now().Add(time.Hour)))
-	write("two.pem", certificateText(t, key, 2, time.Now().Add(time.Hour)))
-	write("other-cert.pem", certificateText(t, other, 3, time.Now().Add(time.Hour)))
+	key, other := newKey(), newKey()
+	write("key.pem", keyText(key))
+	write("other.pem", keyText(other))
+	write("one.pem", certificateText(key, 1, time.Now().Add(time.Hour)))
+	write("two.pem", certificateText(key, 2, time.Now().Add(time.Hour)))
+	write("other-cert.pem", certificateText(other, 3, time.Now().Add(time.Hour)))
 	seed := rig.Must(rig.Must(nkeys.CreateUser()).Seed())
 	for _, name := range []string{"one", "two"} {
 		write(name+".creds", credentialsText("e30.e30."+name, string(seed)))

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -48,7 +47,7 @@ func TestSmallFleet(t *testing.T) {
 		servers = append(servers, b)
 	}
 	woken := filepath.Join(t.TempDir(), "woken")
-	g := gatewayOf(t, parsed(t, fleetFile(t, woken, servers...)))
+	g := gatewayOf(t, parsed(fleetFile(t, woken, servers...)))
 	ask := func(body string) (status int, text string) {
 		w := askFor(g, "/v1/chat/completions", body)
 		return w.Code, w.Body.String()
@@ -110,19 +109,14 @@ func TestBadFleets(t *testing.T) {
 		{"endpoints: [{url: http://a}]\nnames: {a: {models: [x, y], weights: [0, 0]}}", "2: names.a: has weights that sum to 0"},
 		{"endpoints: [{url: http://a}]\nnames: {a: {models: [x], weights: [1, 2]}}", "2: names.a: has 2 weights for 1 models"},
 	} {
-		_, err := parseSettings("f.yaml", []byte(c.text))
-		assert.EqualError(t, err, "f.yaml:"+c.want)
+		assert.EqualError(t, rig.Err(parseSettings("f.yaml", []byte(c.text))), "f.yaml:"+c.want)
 	}
 }
 
 // Of what a command says that should wake a server, the beginning is logged, and no more is remembered.
 func TestWakingSaysMuch(t *testing.T) {
-	g := gatewayOf(t, parsed(t, "endpoints: [{url: "+newBackend(t).URL+`, wake: {run: ["yes"], takes: 300ms}}]`))
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	g.wake(g.settings.Load())(g.router.Endpoints()[0].Candidate.Endpoint)
-	runtime.ReadMemStats(&after)
-	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(8<<20))
+	g := gatewayOf(t, parsed("endpoints: [{url: "+newBackend(t).URL+`, wake: {run: ["yes"], takes: 300ms}}]`))
+	assert.Less(t, rig.Allocated(func() { g.wake(g.settings.Load())(g.router.Endpoints()[0].Candidate.Endpoint) }), 8<<20)
 }
 
 // The page says where models are in memory, what was loaded, and why.

@@ -104,7 +104,7 @@ func TestALoopIsCut(t *testing.T) {
 	var served atomic.Int64
 	loop := httptest.NewUnstartedServer(nil)
 	b := newBackend(t)
-	var logged lockedBuffer
+	var logged rig.Output
 	g := loggingGateway(t, &logged, plain("random"), endpick.Endpoint{ID: "loop", Address: "http://" + loop.Listener.Addr().String()})
 	g.stop() // no polls
 	loop.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -170,19 +170,12 @@ func TestCompressedRequests(t *testing.T) {
 func TestResetStreamsLeaveNothing(t *testing.T) {
 	b := newBackend(t)
 	c := startConfig(t, writeSettings(t, "listen: 127.0.0.1:0\nh2c: true\nlog: {requests: none}\nendpoints: [{url: \""+b.URL+"\"}]\n"))
-	heap := func() int64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return int64(m.HeapAlloc)
-	}
 	var header bytes.Buffer
 	encoder := hpack.NewEncoder(&header)
 	for _, field := range [][2]string{{":method", "POST"}, {":path", "/v1/chat/completions"}, {":scheme", "http"}, {":authority", "a"}} {
 		require.NoError(t, encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1], Sensitive: true}))
 	}
-	before, quiet := heap(), runtime.NumGoroutine()
+	before, quiet := rig.Heap(), runtime.NumGoroutine()
 	var all sync.WaitGroup
 	connect := func() {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
@@ -210,5 +203,5 @@ func TestResetStreamsLeaveNothing(t *testing.T) {
 	all.Wait()
 	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= quiet+10 }, time.Minute, 50*time.Millisecond)
 	// Pools let go of what they have within some collections.
-	assert.Eventually(t, func() bool { return heap()-before < 4<<20 }, time.Minute, 50*time.Millisecond, "a thousand of them are remembered")
+	assert.Eventually(t, func() bool { return rig.Heap()-before < 4<<20 }, time.Minute, 50*time.Millisecond, "a thousand of them are remembered")
 }

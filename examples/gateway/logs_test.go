@@ -51,7 +51,7 @@ func TestRequestsThatGoWrongAreLogged(t *testing.T) {
 	require.Equal(t, 401, send(chat, "Authorization", "Bearer guessed"))
 	c.logs(t, "level=WARN msg=request status=refused http=401 "+named, 1)
 	assert.Regexp(t, named+`[0-9a-f]{8}-1 client=127.0.0.1 error="no valid API key"\n`, c.stderr.String())
-	_, metrics := get(t, c.admin+"/metrics")
+	_, metrics := get(c.admin + "/metrics")
 	assert.Contains(t, metrics, `endpick_requests_total{code="401",model="other",reason="unknown_key",status="refused"} 1`)
 
 	require.Equal(t, 200, send(chat, "Authorization", "Bearer "+annsKey, "X-Slo-Ttft-Ms", "abc"))
@@ -73,7 +73,7 @@ func TestHintsForEnginesThatAnswer(t *testing.T) {
 		false: {{"a": dead}, {"a": dead, "b": dead}},
 	} {
 		for _, batch := range batches {
-			var lines lockedBuffer
+			var lines rig.Output
 			p := newPollErrors(newLogger(&lines, &logSettings{Level: "info"}))
 			p.waiting = batch
 			want := fmt.Sprintf("engines=%d ids=", len(batch))
@@ -99,7 +99,7 @@ func TestFewLinesAreLogged(t *testing.T) {
 	assert.Equal(t, []any{0, true}, next(0), "the clock was set back")
 
 	g := newTestGateway(t, "endpoints: [{url: "+newBackend(t).URL+"}]\ntenants: {ann: {keys: ["+annsKey+"]}}\n")
-	var lines lockedBuffer
+	var lines rig.Output
 	g.requests.log = newLogger(&lines, &logSettings{Level: "info"})
 	for range 1000 {
 		require.Equal(t, 401, askGateway(g, "/v1/chat/completions").Code)
@@ -116,7 +116,7 @@ func TestErrorsAreShort(t *testing.T) {
 		_ = conn.Close()
 	})
 	g := gatewayOf(t, plain("random"), endpick.Endpoint{ID: "a", Address: server.URL}, endpick.Endpoint{ID: "b", Address: server.URL})
-	var lines lockedBuffer
+	var lines rig.Output
 	g.requests.log, g.requests.which = newLogger(&lines, &logSettings{Level: "info"}), "all"
 	require.Equal(t, 502, askGateway(g, "/v1/chat/completions").Code)
 	assert.Contains(t, lines.String(), " earlier=")
@@ -148,7 +148,7 @@ func TestOneID(t *testing.T) {
 	})
 	for _, address := range []string{server.URL, "http://127.0.0.1:1"} {
 		g := gatewayOf(t, plain("random"), endpick.Endpoint{ID: "a", Address: address})
-		var lines lockedBuffer
+		var lines rig.Output
 		g.requests.log, g.requests.which = newLogger(&lines, &logSettings{Level: "info"}), "all"
 		for _, own := range []string{"", "order-17", strings.Repeat("x", 200) + "\n"} {
 			headers, want := []string(nil), `^[0-9a-f]{8}-\d+$`

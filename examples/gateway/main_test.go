@@ -62,14 +62,14 @@ func TestArguments(t *testing.T) {
 // saysItStops waits until load balancers hear that the gateway stops.
 func (c *command) saysItStops(t *testing.T) {
 	require.Eventually(t, func() bool {
-		status, _ := get(t, c.url+"/readyz")
+		status, _ := get(c.url + "/readyz")
 		return status == http.StatusServiceUnavailable
 	}, 5*time.Second, time.Millisecond)
 }
 
 func TestGracefulStop(t *testing.T) {
 	c := start(t, "-endpoints", "2")
-	status, _ := get(t, c.url+"/readyz")
+	status, _ := get(c.url + "/readyz")
 	require.Equal(t, http.StatusOK, status)
 
 	streaming := traffic.NewClient(c.url)
@@ -100,7 +100,7 @@ func TestStopWithoutRequests(t *testing.T) {
 	c := start(t, "-backend", "http://127.0.0.1:1", "-grace", "50ms")
 	idle := rig.Must(net.Dial("tcp", strings.TrimPrefix(c.url, "http://")))
 	defer idle.Close()
-	_, _ = get(t, c.url+"/readyz") // it was accepted before
+	_, _ = get(c.url + "/readyz") // it was accepted before
 	c.ends(t, 0)
 }
 
@@ -119,7 +119,7 @@ func TestDrain(t *testing.T) {
 
 // What a server sends beyond the end of its answer is in no log.
 func TestNoAnswerInTheLog(t *testing.T) {
-	var logged lockedBuffer
+	var logged rig.Output
 	log.SetOutput(&logged)
 	defer log.SetOutput(os.Stderr)
 	sent := make(chan error)
@@ -162,7 +162,7 @@ func TestCredentialsAreNotLogged(t *testing.T) {
 	require.Contains(t, c.stderr.String(), "msg=endpoint id=http://"+address+" url=http://"+address)
 	require.NotContains(t, c.stderr.String(), "secret")
 	for _, page := range []string{"/debug/endpick", "/debug/endpick/caches", "/metrics"} {
-		_, body := get(t, c.admin+page)
+		_, body := get(c.admin + page)
 		require.NotContains(t, body, "secret", page)
 	}
 }

@@ -113,8 +113,7 @@ func TestPerModelStages(t *testing.T) {
 	require.Empty(t, measured, "what it would have predicted is not known any more")
 	now := time.Unix(1000, 0)
 	r := rig.Must(endpick.New(endpick.Config{Policy: p, Endpoints: fourEndpoints(), Clock: func() time.Time { return now }}))
-	_, err := r.Route(endpick.Request{Model: "m", InputTokens: 10})
-	require.ErrorIs(t, err, errRefused)
+	require.ErrorIs(t, rig.Err(r.Route(endpick.Request{Model: "m", InputTokens: 10})), errRefused)
 	lease := rig.Must(r.Route(endpick.Request{Model: "n", InputTokens: 10, Stream: true}))
 	now = now.Add(time.Second)
 	lease.FirstToken()
@@ -124,8 +123,7 @@ func TestPerModelStages(t *testing.T) {
 	require.Equal(t, "n", health[0].Model)
 	require.NoError(t, r.Remove("e0"))
 
-	_, err = ps.compose("best", nil, false)
-	require.Error(t, err)
+	require.Error(t, rig.Err(ps.compose("best", nil, false)))
 }
 
 // Log lines about requests contain facts about them, and none of their text.
@@ -209,8 +207,7 @@ func TestPerModelWithdraws(t *testing.T) {
 	p := rig.Must(ps.compose("lmetric", map[string]modelSettings{"m": {Policy: "bucket"}}, false))
 	r := rig.Must(endpick.New(endpick.Config{Policy: p, Endpoints: fourEndpoints(), Clock: func() time.Time { return time.Unix(1000, 0) }}))
 	for range 5 {
-		_, err := r.Route(endpick.Request{Model: "m", InputTokens: 60})
-		require.ErrorIs(t, err, errRefused)
+		require.ErrorIs(t, rig.Err(r.Route(endpick.Request{Model: "m", InputTokens: 60})), errRefused)
 	}
 }
 
@@ -235,7 +232,7 @@ func TestPredictedLatency(t *testing.T) {
 	var text string
 	streams := 48 + 3
 	require.Eventually(t, func() bool {
-		_, text = get(t, c.admin+"/debug/endpick")
+		_, text = get(c.admin + "/debug/endpick")
 		health := rows(t, text, "health")
 		if len(health) == 1+3 && health[1][2] != "heuristic" && health[2][2] != "heuristic" {
 			return true
@@ -256,7 +253,7 @@ func TestPredictedLatency(t *testing.T) {
 		require.Equal(t, 200, code)
 	}
 	require.Eventually(t, func() bool {
-		_, text = get(t, c.admin+"/debug/endpick")
+		_, text = get(c.admin + "/debug/endpick")
 		return rows(t, text, "slo")[1][1] == "67" && rows(t, text, "health")[1][7] != unknown
 	}, 10*time.Second, 5*time.Millisecond)
 	require.Equal(t, []string{"TTFT", "67", "64", "95.5 %"}, rows(t, text, "slo")[1])
@@ -281,7 +278,7 @@ func TestPredictedLatency(t *testing.T) {
 }
 
 func testMetrics(t *testing.T, url string, streams int) {
-	_, text := get(t, url+"/metrics")
+	_, text := get(url + "/metrics")
 	for _, want := range []string{
 		`endpick_slo_requests_total{latency="ttft",model="demo-8b"} 67`, `endpick_slo_met_total{latency="ttft",model="demo-8b"} 64`,
 		`endpick_prediction_error_ratio{latency="ttft",model="demo-8b"} `, "endpick_decision_duration_seconds_count 67",
@@ -350,7 +347,7 @@ func fill(t *testing.T, args ...string) (c *command, cancel func(), first, secon
 		return done
 	}
 	queue := func() (all string) {
-		_, text := get(t, c.admin+"/debug/endpick")
+		_, text := get(c.admin + "/debug/endpick")
 		elements(page(t, text), func(n *html.Node) {
 			if len(n.Attr) > 0 && n.Attr[0].Val == "queue" {
 				all = textIn(n)

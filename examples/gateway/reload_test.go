@@ -60,7 +60,7 @@ func TestReload(t *testing.T) {
 		require.Equal(t, []int{1, 2 + i}, []int{one.served(), two.served()})
 	}
 	metrics := func() string {
-		_, text := get(t, c.admin+"/metrics")
+		_, text := get(c.admin + "/metrics")
 		return text
 	}
 	c.shows(t, "The only server is healthy, but the settings in force are older than their file.")
@@ -190,7 +190,7 @@ func TestHalfAFileIsNotRead(t *testing.T) {
 	const head = "endpoints: [{url: \"http://127.0.0.1:1\"}]\n"
 	const whole = head + "tenants: {ann: {keys: [" + annsKey + "]}}\n"
 	path := writeSettings(t, whole)
-	var logged lockedBuffer
+	var logged rig.Output
 	r := startReloader(t, path, &logged, nil)
 	keys := &r.gateway.keys
 	r.look(false)
@@ -237,7 +237,7 @@ func TestHalfACertificateIsNotTaken(t *testing.T) {
 	dir, next := t.TempDir(), t.TempDir()
 	cert, key := writeCertificate(t, dir, 1)
 	path := writeFile(t, filepath.Join(dir, "gateway.yaml"), certifiedFile)
-	var logged lockedBuffer
+	var logged rig.Output
 	r := startReloader(t, path, &logged, nil)
 	require.EqualValues(t, 1, r.serial())
 	r.looks(3)
@@ -365,7 +365,7 @@ func TestProtocols(t *testing.T) {
 func TestClientLimits(t *testing.T) {
 	b := newBackend(t)
 	c := startConfig(t, writeSettings(t, before(b.URL, "limits: {body: 1 KiB, header: 4 KiB, connections: 2}\ntimeouts: {body: 100ms}\n")))
-	code, _ := postTo(t, c.url+"/v1/chat/completions", `{"model":"`+strings.Repeat("m", 2048)+`"}`)
+	code, _ := postTo(c.url+"/v1/chat/completions", `{"model":"`+strings.Repeat("m", 2048)+`"}`)
 	require.Equal(t, http.StatusRequestEntityTooLarge, code)
 	http.DefaultClient.CloseIdleConnections()
 
@@ -439,7 +439,7 @@ func TestFewFiles(t *testing.T) {
 		require.NoError(t, err, "%s", out)
 		return
 	}
-	log := &lockedBuffer{}
+	log := &rig.Output{}
 	g := &gateway{log: slog.New(slog.NewTextHandler(log, nil))}
 	assert.Equal(t, 5, g.connections(5))
 	assert.Empty(t, log.String())
@@ -526,12 +526,10 @@ func TestUpgradesThroughTheGateway(t *testing.T) {
 	c := startConfig(t, writeSettings(t, before(server.URL, "timeouts: {unread: 50ms, body: 50ms}\n")))
 	conn := dial(t, c.url, "GET /v1/realtime?model=m HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: test\r\n\r\n")
 	r := bufio.NewReader(conn)
-	resp, err := http.ReadResponse(r, nil)
-	require.NoError(t, err)
+	resp := rig.Must(http.ReadResponse(r, nil))
 	require.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode)
 	time.Sleep(100 * time.Millisecond) // longer than either limit
-	_, err = io.WriteString(conn, "hello")
-	require.NoError(t, err)
+	require.NoError(t, rig.Err(io.WriteString(conn, "hello")))
 	require.NoError(t, conn.(*net.TCPConn).CloseWrite())
 	require.Equal(t, `you have said "hello"`, string(rig.Must(io.ReadAll(r))))
 }
@@ -539,7 +537,7 @@ func TestUpgradesThroughTheGateway(t *testing.T) {
 // A server drained in the file is drained in the router, and is remembered when it returns.
 func TestDrainByTheFile(t *testing.T) {
 	file := func(first, second string) *settings {
-		return parsed(t, "endpoints: [{url: \"http://a\""+first+"}, {id: second, url: \"http://b\""+second+"}]\n")
+		return parsed("endpoints: [{url: \"http://a\"" + first + "}, {id: second, url: \"http://b\"" + second + "}]\n")
 	}
 	g := gatewayOf(t, file(", drain: true", ""))
 	draining := func() (all []string) {
@@ -570,7 +568,7 @@ func TestAReloadWaitsForItsSource(t *testing.T) {
 	path, list := filepath.Join(dir, "gateway.yaml"), filepath.Join(dir, "servers")
 	const text, next = "endpoints: [{url: \"http://a:1\"}]\n", "discover: {file: servers}\npolicy: round-robin\n"
 	writeFile(t, path, text)
-	var logged lockedBuffer
+	var logged rig.Output
 	r := startReloader(t, path, &logged, nil)
 	g := r.gateway
 	const waits = `level=ERROR msg="the endpoints of the new settings are not found; keeping the old ones until they are" error="` + "%s:1: discover: %s\"\n"
@@ -630,7 +628,7 @@ func TestTokenizersThatStay(t *testing.T) {
 
 func TestAReplicaThatStays(t *testing.T) {
 	parse := func(key int, more string) *settings {
-		return parsed(t, fmt.Sprintf("endpoints: [{url: \"http://a\"}]\nhash_key: %064x\n", key)+more)
+		return parsed(fmt.Sprintf("endpoints: [{url: \"http://a\"}]\nhash_key: %064x\n", key) + more)
 	}
 	const replicas = "replicas: {nats: \"nats://a:1\", fleet: chat, name: one}\n"
 	var h sharing
@@ -672,7 +670,7 @@ func TestAReloadKnowsWhatServersSaid(t *testing.T) {
 	require.Eventually(t, func() bool { return tokens() == 16_000 }, 30*time.Second, 5*time.Millisecond)
 	g.stop() // no more polls
 	for more, want := range map[string]int{"": 16_000, ", variant: big": 16_000, ", kv_tokens: 500": 500} {
-		require.NoError(t, g.apply(parsed(t, settings(more))))
+		require.NoError(t, g.apply(parsed(settings(more))))
 		require.Equal(t, want, tokens(), more)
 	}
 }
@@ -684,7 +682,7 @@ func TestMetricsFollowTheSettings(t *testing.T) {
 	require.Nil(t, before.Index)
 	require.Empty(t, before.Latencies)
 	require.Contains(t, see(t, g.admin, "/debug/endpick"), "<small>policy round-robin</small>")
-	require.NoError(t, g.apply(parsed(t, "endpoints: [{url: \"http://a\"}]\npolicy: predicted-latency\n")))
+	require.NoError(t, g.apply(parsed("endpoints: [{url: \"http://a\"}]\npolicy: predicted-latency\n")))
 	after := g.watch.sources.Load()
 	require.NotNil(t, after.Index)
 	require.Same(t, g.policies.index, after.Index)

@@ -40,7 +40,7 @@ func TestReplicasWithoutNATS(t *testing.T) {
 		}
 	}
 	shown := func(path, what string) bool {
-		status, text := get(t, c.admin+path)
+		status, text := get(c.admin + path)
 		require.Equal(t, 200, status)
 		return strings.Contains(text, what)
 	}
@@ -155,8 +155,8 @@ func TestReplicasConnectAgain(t *testing.T) {
 			})
 		}
 	})
-	var logged lockedBuffer
-	g := loggingGateway(t, &logged, parsed(t, aHashKey+"endpoints: [{url: \"http://"+nobody(t)+"\"}]\nreplicas: {nats: \"nats://"+l.Addr().String()+"\", fleet: f}\n"))
+	var logged rig.Output
+	g := loggingGateway(t, &logged, parsed(aHashKey+"endpoints: [{url: \"http://"+nobody(t)+"\"}]\nreplicas: {nats: \"nats://"+l.Addr().String()+"\", fleet: f}\n"))
 	defer all.Wait()
 	defer l.Close()
 	defer g.sharing.take(nil, g.router)

@@ -6,9 +6,8 @@ import (
 	"slices"
 	"time"
 
-	prom "github.com/prometheus/client_golang/prometheus"
-
 	"github.com/endpick/endpick/transport/replica"
+	prom "github.com/prometheus/client_golang/prometheus"
 )
 
 // othersPage is the debug page's part about other gateways.

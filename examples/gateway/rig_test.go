@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -110,15 +109,12 @@ func plain(policy string) *settings {
 	return s
 }
 
-func parsed(t *testing.T, text string) *settings {
-	t.Helper()
-	return rig.Must(parseSettings("test.yaml", []byte(text)))
-}
+func parsed(text string) *settings { return rig.Must(parseSettings("test.yaml", []byte(text))) }
 
 // newTestGateway is a gateway with settings, as text.
 func newTestGateway(t *testing.T, text string) *gateway {
 	t.Helper()
-	s := parsed(t, text)
+	s := parsed(text)
 	s.Seed = 1
 	return gatewayOf(t, s)
 }
@@ -199,29 +195,11 @@ func startFleet(t *testing.T, n, kvTokens int) *traffic.Fleet {
 	return f
 }
 
-// lockedBuffer is a bytes.Buffer for a command that still runs.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
-
 // command is a running gateway -listen.
 type command struct {
 	url       string
 	admin     string // for metrics and the debug page
-	stderr    *lockedBuffer
+	stderr    *rig.Output
 	interrupt context.CancelFunc
 	status    chan int
 }
@@ -246,7 +224,7 @@ func startConfig(t *testing.T, path string) *command {
 func startCommand(t *testing.T, args ...string) *command {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	c := &command{stderr: &lockedBuffer{}, interrupt: cancel, status: make(chan int, 1)}
+	c := &command{stderr: &rig.Output{}, interrupt: cancel, status: make(chan int, 1)}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -293,7 +271,7 @@ func (c *command) showsAfter(t *testing.T, do func(), want string) (text string)
 	t.Helper()
 	require.Eventually(t, func() bool {
 		do()
-		_, text = get(t, c.admin+"/debug/endpick")
+		_, text = get(c.admin + "/debug/endpick")
 		return strings.Contains(textIn(page(t, text)), want)
 	}, 30*time.Second, 5*time.Millisecond, want)
 	return text
@@ -313,17 +291,14 @@ func soon[T any](t *testing.T, from <-chan T, what string) (got T) {
 // dial opens a connection and writes what a client would.
 func dial(t *testing.T, url, text string) net.Conn {
 	t.Helper()
-	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
-	require.NoError(t, err)
+	conn := rig.Must(net.Dial("tcp", strings.TrimPrefix(url, "http://")))
 	t.Cleanup(func() { _ = conn.Close() })
 	require.NoError(t, conn.SetDeadline(time.Now().Add(30*time.Second)))
-	_, err = io.WriteString(conn, text)
-	require.NoError(t, err)
+	require.NoError(t, rig.Err(io.WriteString(conn, text)))
 	return conn
 }
 
-func get(t *testing.T, url string) (int, string) {
-	t.Helper()
+func get(url string) (int, string) {
 	resp := rig.Must(http.Get(url))
 	defer resp.Body.Close()
 	return resp.StatusCode, string(rig.Must(io.ReadAll(resp.Body)))
@@ -402,11 +377,10 @@ func rows(t *testing.T, text, table string) (all [][]string) {
 func post(t *testing.T, url string, stream bool, headers ...string) (int, string) {
 	t.Helper()
 	const body = `{"model":%q,"messages":[{"role":"user","content":"Hello."}],"max_tokens":3,"stream":%v}`
-	return postTo(t, url+"/v1/chat/completions", fmt.Sprintf(body, modelserver.DefaultModel, stream), headers...)
+	return postTo(url+"/v1/chat/completions", fmt.Sprintf(body, modelserver.DefaultModel, stream), headers...)
 }
 
-func postTo(t *testing.T, url, body string, headers ...string) (int, string) {
-	t.Helper()
+func postTo(url, body string, headers ...string) (int, string) {
 	req := rig.Must(http.NewRequest(http.MethodPost, url, strings.NewReader(body)))
 	for i := 0; i < len(headers); i += 2 {
 		req.Header.Set(headers[i], headers[i+1])
@@ -416,17 +390,15 @@ func postTo(t *testing.T, url, body string, headers ...string) (int, string) {
 	return resp.StatusCode, string(rig.Must(io.ReadAll(resp.Body)))
 }
 
-func newKey(t *testing.T) *ecdsa.PrivateKey {
-	return rig.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
-}
+func newKey() *ecdsa.PrivateKey { return rig.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)) }
 
-func keyText(t *testing.T, key *ecdsa.PrivateKey) string {
+func keyText(key *ecdsa.PrivateKey) string {
 	der := rig.Must(x509.MarshalPKCS8PrivateKey(key))
 	return string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
 }
 
 // certificateText is a certificate for this machine.
-func certificateText(t *testing.T, key *ecdsa.PrivateKey, serial int64, until time.Time) string {
+func certificateText(key *ecdsa.PrivateKey, serial int64, until time.Time) string {
 	template := &x509.Certificate{SerialNumber: big.NewInt(serial), NotAfter: until, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
 	der := rig.Must(x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key))
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
@@ -439,10 +411,10 @@ func writeCertificate(t *testing.T, dir string, serial int64) (cert, key string)
 
 func certificateUntil(t *testing.T, dir string, serial int64, until time.Time) (cert, key string) {
 	t.Helper()
-	private := newKey(t)
+	private := newKey()
 	cert, key = filepath.Join(dir, "server.pem"), filepath.Join(dir, "server.key")
-	writeFile(t, key, keyText(t, private))
-	writeFile(t, cert, certificateText(t, private, serial, until))
+	writeFile(t, key, keyText(private))
+	writeFile(t, cert, certificateText(private, serial, until))
 	return cert, key
 }
 

@@ -21,11 +21,10 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/net/netutil"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/traffic"
 	"github.com/endpick/endpick/transport"
+	"golang.org/x/net/netutil"
 )
 
 // serve is a gateway until the context ends. Then it accepts no more requests,

@@ -89,8 +89,7 @@ func TestSecretsElsewhere(t *testing.T) {
 	path, hash := filepath.Join(dir, "gateway.yaml"), filepath.Join(dir, "hash")
 	text := []byte("endpoints: [{url: http://127.0.0.1:1}, {url: http://localhost:1}]\nadmin: \":81\"\n" +
 		"engine_key: {file: key}\nhash_key: {file: " + hash + "}\ntenants: {ann: {keys: [{env: ENDPICK_TEST_KEY}]}}\n")
-	_, err := parseSettings(path, text)
-	require.ErrorContains(t, err, "gateway.yaml:4: hash_key: open")
+	require.ErrorContains(t, rig.Err(parseSettings(path, text)), "gateway.yaml:4: hash_key: open")
 	writeFile(t, hash, keyOfFours)
 	s := rig.Must(parseSettings(path, text))
 	assert.Equal(t, []secret{"sk-of-the-engines", keyOfFours, annsKey}, []secret{s.EngineKey, s.HashKey, s.Tenants["ann"].Keys[0]})
@@ -123,14 +122,14 @@ func TestSettingsThatCanHardlyBeMeant(t *testing.T) {
 		"[{url: http://a}, {url: http://b}, {url: http://a/}, {id: b, url: HTTP://b}]":   {"endpoints[2]: is the same server as endpoints[0]", "endpoints[3]: is the same server as endpoints[1]"},
 		"[{url: http://a, rank: 0}, {url: http://a, rank: 1}]":                           nil,
 	} {
-		assert.Equal(t, want, parsed(t, "endpoints: "+endpoints+"\n").warnings(), endpoints)
+		assert.Equal(t, want, parsed("endpoints: "+endpoints+"\n").warnings(), endpoints)
 	}
 	const one = "endpoints: [{url: http://a}]\nlisten: "
 	for text, want := range map[string]int{
 		one + "':80'": 1, one + "'[::]:80'": 1, one + "0.0.0.0:80": 1, one + "10.0.0.1:80": 0,
 		one + "':80'\nopen: true": 0, one + "':80'\ntrust_headers: true": 0, one + "':80'\ntenants: {ann: {keys: [" + annsKey + "]}}": 0,
 	} {
-		assert.Len(t, parsed(t, text+"\n").warnings(), want, text)
+		assert.Len(t, parsed(text+"\n").warnings(), want, text)
 	}
 	// Other units, and words for something else.
 	for text, want := range map[string]int{
@@ -142,7 +141,7 @@ func TestSettingsThatCanHardlyBeMeant(t *testing.T) {
 		if !strings.HasPrefix(text, "endpoints") {
 			text += "\nendpoints: [{url: http://a}]"
 		}
-		assert.Len(t, parsed(t, text+"\n").warnings(), want, text)
+		assert.Len(t, parsed(text+"\n").warnings(), want, text)
 	}
 	flags := defaultSettings()
 	flags.Listen = ":80"

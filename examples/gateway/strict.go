@@ -19,9 +19,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/endpick/endpick/scorer/preset/all"
+	"go.yaml.in/yaml/v3"
 )
 
 // document is a YAML file that was read into a struct, with the lines of its fields.

@@ -14,12 +14,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rs/cors"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/slo/quota"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/recording"
+	"github.com/rs/cors"
 )
 
 // tenant is a tenant of the settings.

@@ -258,7 +258,7 @@ func TestQuotas(t *testing.T) {
 	require.NotEmpty(t, w.Header().Get("Retry-After"))
 	require.Equal(t, http.StatusOK, askGateway(g, chat, "X-Api-Key", bobsKey).Code)
 
-	require.NoError(t, g.apply(parsed(t, strings.Replace(text, "tokens_per_second: 0.001, burst: 20", "requests: 1", 1))))
+	require.NoError(t, g.apply(parsed(strings.Replace(text, "tokens_per_second: 0.001, burst: 20", "requests: 1", 1))))
 	require.Equal(t, http.StatusOK, last().Code)
 }
 
@@ -267,7 +267,7 @@ func TestMetricsNameTenants(t *testing.T) {
 	const text = "endpoints: [{url: \"http://a\", models: [x]}]\ntenants: {ann: {keys: [" + annsKey + "]}}\n"
 	g := newTestGateway(t, text)
 	require.Equal(t, http.StatusNotFound, askGateway(g, "/v1/chat/completions", "X-Api-Key", annsKey).Code)
-	require.NoError(t, g.apply(parsed(t, strings.Replace(text, "tenants: {", "tenants: {bob: {keys: ["+bobsKey+"]}, ", 1))))
+	require.NoError(t, g.apply(parsed(strings.Replace(text, "tenants: {", "tenants: {bob: {keys: ["+bobsKey+"]}, ", 1))))
 	for range 2 {
 		require.Equal(t, http.StatusNotFound, askGateway(g, "/v1/chat/completions", "X-Api-Key", bobsKey).Code)
 	}

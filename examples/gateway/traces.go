@@ -6,11 +6,10 @@ import (
 	"os"
 	"time"
 
+	"github.com/endpick/endpick/transport/otel"
 	api "go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
-
-	"github.com/endpick/endpick/transport/otel"
 )
 
 // traces sends a span for each request to a collector.

@@ -8,11 +8,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	prom "github.com/prometheus/client_golang/prometheus"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/prometheus"
+	prom "github.com/prometheus/client_golang/prometheus"
 )
 
 // watch collects the results of requests and predictions, for the metrics and the

@@ -102,7 +102,7 @@ func load(ctx context.Context, gateway string, group *sync.WaitGroup) {
 // tsdb is a Prometheus that scrapes one gateway.
 type tsdb struct {
 	url string
-	log *lockedBuffer
+	log *rig.Output
 }
 
 var listeningOn = regexp.MustCompile(`msg="Listening on" address=(\S+)`)
@@ -119,7 +119,7 @@ scrape_configs:
     static_configs: [{targets: [%q]}]
 `, rules, strings.TrimPrefix(target, "http://")))
 	c := exec.Command("prometheus", "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address=127.0.0.1:0")
-	p := &tsdb{log: &lockedBuffer{}}
+	p := &tsdb{log: &rig.Output{}}
 	c.Stdout, c.Stderr = p.log, p.log
 	require.NoError(t, c.Start())
 	t.Cleanup(func() {
@@ -362,7 +362,7 @@ func TestPrometheus(t *testing.T) {
 		names, err := pending()
 		return err == nil && len(names) == 0
 	}, 60*time.Second, 200*time.Millisecond, "all is well")
-	status, page := get(t, c.admin+"/metrics")
+	status, page := get(c.admin + "/metrics")
 	require.Equal(t, http.StatusOK, status)
 	promtool(t, page, "check", "metrics")
 
@@ -437,9 +437,9 @@ func TestContainer(t *testing.T) {
 		}
 		return resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
 	}, time.Minute, 100*time.Millisecond)
-	status, _ := postTo(t, "http://127.0.0.1:8080/v1/completions", `{"model":"demo-8b","prompt":"Hello.","max_tokens":2}`)
+	status, _ := postTo("http://127.0.0.1:8080/v1/completions", `{"model":"demo-8b","prompt":"Hello.","max_tokens":2}`)
 	assert.Equal(t, http.StatusOK, status)
-	_, page := get(t, "http://127.0.0.1:9464/metrics")
+	_, page := get("http://127.0.0.1:9464/metrics")
 	assert.Contains(t, page, `endpick_requests_total{code="200"`)
 	compose("stop", "--timeout", "20", "gateway")
 	assert.Contains(t, compose("ps", "--all", "--format", "json", "gateway"), `"ExitCode":0`)

@@ -162,13 +162,11 @@ const fast, slow = "llama-3.1-8b-h100", "llama-3.1-8b-a100"
 
 // slowUnderRace skips a single-goroutine run that takes half a minute under the race detector.
 func slowUnderRace(t *testing.T) {
-	if rig.Race {
-		t.Skip("there is one goroutine and nothing to race")
-	}
+	rig.SkipUnderRace(t, "there is one goroutine and nothing to race")
 }
 
 // twoKinds runs predicted-latency, or another policy, on three servers of each kind.
-func twoKinds(t *testing.T, policy string, s *sorter, args ...string) *sim.Report {
+func twoKinds(policy string, s *sorter, args ...string) *sim.Report {
 	o := rig.Must(readOptions(append([]string{"-workload", "sharegpt", "-profile", fast + ":3," + slow + ":3"}, args...), nil))
 	cfg := rig.Must(o.config(o.cells()[0]))
 	cfg.Router = func() (endpick.Config, error) {
@@ -187,7 +185,7 @@ func newSorter(skip int) *sorter {
 func TestHeterogeneousPoolIsLearned(t *testing.T) {
 	slowUnderRace(t)
 	s := newSorter(1200)
-	twoKinds(t, "predicted-latency", s, "-rate", "20", "-requests", "2000")
+	twoKinds("predicted-latency", s, "-rate", "20", "-requests", "2000")
 	for _, variant := range []string{fast, slow} {
 		require.Contains(t, s.meter, variant)
 		p := s.meter[variant].report()
@@ -209,10 +207,10 @@ func TestBestFitInAHeterogeneousPool(t *testing.T) {
 		require.Equal(t, "tight", r.Classes[1].Name)
 		return r.Classes[1].Attainment
 	}
-	predicted := attained(twoKinds(t, "predicted-latency", s, classes...))
+	predicted := attained(twoKinds("predicted-latency", s, classes...))
 	assert.Greater(t, s.went[tight][fast], 30*s.went[tight][slow], "%v", s.went)
 	assert.Greater(t, s.went[loose][slow], 5*s.went[loose][fast], "%v", s.went)
-	unaware := attained(twoKinds(t, "lmetric", newSorter(0), classes...))
+	unaware := attained(twoKinds("lmetric", newSorter(0), classes...))
 	assert.Greater(t, predicted, unaware+0.2)
 	t.Logf("%v; tight attained: %.3f, by lmetric %.3f", s.went, predicted, unaware)
 }

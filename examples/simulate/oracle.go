@@ -248,9 +248,7 @@ func (*routes) Filter(_ *endpick.Request, candidates []endpick.Candidate) []endp
 }
 
 // Routed implements [endpick.RoutedObserver].
-func (r *routes) Routed(ev *endpick.Event) {
-	r.servers = append(r.servers, int(ev.Candidate.Ref.Slot))
-}
+func (r *routes) Routed(ev *endpick.Event) { r.servers = append(r.servers, int(ev.Candidate.Ref.Slot)) }
 
 // runOracle compares the policies of a comparison, in its first cell each, with the best
 // assignment that a search finds.

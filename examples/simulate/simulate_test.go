@@ -162,7 +162,7 @@ func TestTrace(t *testing.T) {
 
 func TestCalibrate(t *testing.T) {
 	// The fit recovers the profile that the simulator has used.
-	path := written(t, "run.csv", recorded(t, "llama-3.1-8b-a100"))
+	path := written(t, "run.csv", recorded("llama-3.1-8b-a100"))
 	out := filepath.Join(t.TempDir(), "fitted.json")
 	var c calibration
 	text := simulate(t, "calibrate", "-first-half", "-judge-second", "-format", "json", "-out", out, path)
@@ -191,8 +191,7 @@ func TestConditions(t *testing.T) {
 		_, _, err := conditionsOf(bad)
 		assert.ErrorContains(t, err, "a: +", bad)
 	}
-	_, err = newPolicy("marginal-delay+nothing=1")
-	assert.Error(t, err)
+	assert.Error(t, rig.Err(newPolicy("marginal-delay+nothing=1")))
 	seen := map[string]string{}
 	for _, policy := range []string{
 		"lmetric+reports=2s", "lmetric+routers=3", "lmetric+routers=3+share=load", "lmetric+routers=3+share=index+delay=700ms",
@@ -324,7 +323,7 @@ func TestDocs(t *testing.T) {
 }
 
 // recorded is what a server with this profile does with some requests, in the format of LLMServingSim's recordings.
-func recorded(t *testing.T, profile string) string {
+func recorded(profile string) string {
 	p := rig.Must(engine.ProfileByName(profile))
 	var records []sim.Record
 	for i := range 80 {
@@ -351,8 +350,7 @@ func TestParseErrorsNameLineAndColumn(t *testing.T) {
 		{"no time", header + "\n,1,2,3,4,5,6,7,8\n", `line 2: column "t_s": "" is not a time in seconds`},
 		{"too few fields", header + "\n1,2\n", "record on line 2: wrong number of fields"},
 	} {
-		_, err := parseSamples(strings.NewReader(c.csv))
-		require.EqualError(t, err, c.want, c.name)
+		require.EqualError(t, rig.Err(parseSamples(strings.NewReader(c.csv))), c.want, c.name)
 	}
 }
 
@@ -386,8 +384,7 @@ func TestAgainst(t *testing.T) {
 	ours, theirs := rows[0].Seeds[0], rows[1].Seeds[0]
 	assert.Greater(t, *ours.PrefixHitRatio, *theirs.PrefixHitRatio+0.1)
 	assert.LessOrEqual(t, ours.Failed, 2)
-	drawn, err := os.ReadFile(plot)
-	require.NoError(t, err)
+	drawn := rig.Must(os.ReadFile(plot))
 	assert.Contains(t, string(drawn), ">round-robin</text>")
 
 	var table strings.Builder

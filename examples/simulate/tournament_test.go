@@ -99,8 +99,7 @@ func TestFront(t *testing.T) {
 	var text bytes.Buffer
 	require.NoError(t, tour.write(&text, all))
 	assert.Contains(t, text.String(), "b     1.000   1.00     2.000   2.00      *")
-	svg, err := os.ReadFile(tour.plot)
-	require.NoError(t, err)
+	svg := rig.Must(os.ReadFile(tour.plot))
 	golden(t, "front.svg", string(svg))
 }
 

@@ -9,10 +9,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-func fit(t require.TestingT, config Config, data Data) *Model {
-	return rig.Must(Fit(config, data))
-}
-
 func predictOne(t require.TestingT, m *Model, row ...float64) float64 {
 	var y [1]float64
 	require.NoError(t, m.Predict(y[:], row))
@@ -20,23 +16,19 @@ func predictOne(t require.TestingT, m *Model, row ...float64) float64 {
 }
 
 func TestFitRefusesABadConfig(t *testing.T) {
-	for _, c := range []struct {
-		config Config
-		want   string
-	}{
-		{Config{}, "endpick: config: boost.Config.Features is 0, want 1 to 32"},
-		{Config{Features: 33}, "endpick: config: boost.Config.Features is 33, want 1 to 32"},
-		{Config{Features: 1, Trees: 1025}, "endpick: config: boost.Config.Trees is 1025, want 0 to 1024"},
-		{Config{Features: 1, Trees: -1}, "endpick: config: boost.Config.Trees is -1, want 0 to 1024"},
-		{Config{Features: 1, LearningRate: math.NaN()}, "endpick: config: boost.Config.LearningRate is NaN, want 0 to 1"},
-		{Config{Features: 1, LearningRate: 1.5}, "endpick: config: boost.Config.LearningRate is 1.5, want 0 to 1"},
-		{Config{Features: 1, Shrinkage: -1}, "endpick: config: boost.Config.Shrinkage is -1, want a finite number of rows"},
-		{Config{Features: 1, Shrinkage: math.Inf(1)}, "endpick: config: boost.Config.Shrinkage is +Inf, want a finite number of rows"},
-		{Config{Features: 1, Prior: []int{1}}, "endpick: config: boost.Config.Prior names column 1 of 1"},
-		{Config{Features: 1, Prior: []int{-1}}, "endpick: config: boost.Config.Prior names column -1 of 1"},
+	for want, config := range map[string]Config{
+		"endpick: config: boost.Config.Features is 0, want 1 to 32":                     {},
+		"endpick: config: boost.Config.Features is 33, want 1 to 32":                    {Features: 33},
+		"endpick: config: boost.Config.Trees is 1025, want 0 to 1024":                   {Features: 1, Trees: 1025},
+		"endpick: config: boost.Config.Trees is -1, want 0 to 1024":                     {Features: 1, Trees: -1},
+		"endpick: config: boost.Config.LearningRate is NaN, want 0 to 1":                {Features: 1, LearningRate: math.NaN()},
+		"endpick: config: boost.Config.LearningRate is 1.5, want 0 to 1":                {Features: 1, LearningRate: 1.5},
+		"endpick: config: boost.Config.Shrinkage is -1, want a finite number of rows":   {Features: 1, Shrinkage: -1},
+		"endpick: config: boost.Config.Shrinkage is +Inf, want a finite number of rows": {Features: 1, Shrinkage: math.Inf(1)},
+		"endpick: config: boost.Config.Prior names column 1 of 1":                       {Features: 1, Prior: []int{1}},
+		"endpick: config: boost.Config.Prior names column -1 of 1":                      {Features: 1, Prior: []int{-1}},
 	} {
-		_, err := Fit(c.config, Data{X: []float64{1}, Y: []float64{1}})
-		require.EqualError(t, err, c.want)
+		require.EqualError(t, rig.Err(Fit(config, Data{X: []float64{1}, Y: []float64{1}})), want)
 	}
 }
 
@@ -45,14 +37,12 @@ func TestDataOfTheWrongShapeIsRefused(t *testing.T) {
 		{X: make([]float64, 3), Y: make([]float64, 2)},
 		{X: make([]float64, 4), Y: make([]float64, 2), W: make([]float64, 1)},
 	} {
-		_, err := Fit(Config{Features: 2}, d)
-		require.ErrorIs(t, err, ErrShape)
+		require.ErrorIs(t, rig.Err(Fit(Config{Features: 2}, d)), ErrShape)
 	}
 	for _, d := range []Data{{}, {X: []float64{1, 2}, Y: []float64{math.NaN()}}} {
-		_, err := Fit(Config{Features: 2}, d)
-		require.ErrorIs(t, err, ErrNoData)
+		require.ErrorIs(t, rig.Err(Fit(Config{Features: 2}, d)), ErrNoData)
 	}
-	m := fit(t, Config{Features: 2}, Data{X: []float64{1, 2}, Y: []float64{1}})
+	m := rig.Must(Fit(Config{Features: 2}, Data{X: []float64{1, 2}, Y: []float64{1}}))
 	require.ErrorIs(t, m.Predict(make([]float64, 2), make([]float64, 3)), ErrShape)
 	require.NoError(t, m.Predict(nil, nil))
 
@@ -60,8 +50,7 @@ func TestDataOfTheWrongShapeIsRefused(t *testing.T) {
 	require.ErrorIs(t, zero.Predict(make([]float64, 1), []float64{1}), ErrShape)
 	require.ErrorIs(t, zero.Predict(nil, nil), ErrShape)
 	for _, d := range []Data{{}, {X: []float64{1}, Y: []float64{1}}, {Y: []float64{1}}} {
-		_, err := zero.Refit(d)
-		require.ErrorIs(t, err, ErrNoData)
+		require.ErrorIs(t, rig.Err(zero.Refit(d)), ErrNoData)
 	}
 	require.Zero(t, zero.Trees())
 }
@@ -85,8 +74,8 @@ func TestUnusableRowsAreSkipped(t *testing.T) {
 		}
 		add(good.X[i*4:(i+1)*4], y, good.W[i])
 	}
-	m := fit(t, Config{Features: 4}, good)
-	require.Equal(t, m, fit(t, Config{Features: 4}, bad), "what is skipped leaves no trace")
+	m := rig.Must(Fit(Config{Features: 4}, good))
+	require.Equal(t, m, rig.Must(Fit(Config{Features: 4}, bad)), "what is skipped leaves no trace")
 	require.Equal(t, m, rig.Must(m.Refit(bad)))
 
 	bounds := Data{X: []float64{1, 2, 3, 4}, Y: []float64{maxTarget, 1 / maxTarget, 1, 1}, W: []float64{1, 1, maxTarget, 1e-300}}
@@ -121,7 +110,7 @@ func TestDegenerateDataGivesItsMean(t *testing.T) {
 			configs[0].Trees = 8
 		}
 		for _, config := range configs {
-			m := fit(t, config, d)
+			m := rig.Must(Fit(config, d))
 			require.InEpsilon(t, 40, predictOne(t, m, d.X[0]), 1e-9, "%s %+v", name, config)
 			for _, x := range []float64{0, -1, 1e300, nan, math.Inf(1)} {
 				y := predictOne(t, m, x)
@@ -143,13 +132,13 @@ func TestTreesLearnAStep(t *testing.T) {
 			d.Y[i] = 100
 		}
 	}
-	m := fit(t, Config{Features: 2}, d)
+	m := rig.Must(Fit(Config{Features: 2}, d))
 	require.InEpsilon(t, 10, predictOne(t, m, 49, 1), 1e-6)
 	require.InEpsilon(t, 100, predictOne(t, m, 50, 1), 1e-6)
 	require.Equal(t, []uint8{0}, m.used)
 	require.Equal(t, 100, m.Trees())
 
-	one := fit(t, Config{Features: 2, Trees: 1, LearningRate: 1, Shrinkage: 100}, d)
+	one := rig.Must(Fit(Config{Features: 2, Trees: 1, LearningRate: 1, Shrinkage: 100}, d))
 	// The mean of the logarithms is that of √1000, the residuals are ∓ln √10; 100 rows with a
 	// shrinkage of 100 move halfway.
 	require.InEpsilon(t, math.Pow(10, 1.25), predictOne(t, one, 0, 1), 1e-6)
@@ -165,7 +154,7 @@ func TestPriorIsLeastSquaresOnRelativeError(t *testing.T) {
 		d.X = append(d.X, 0, a, b)
 		d.Y = append(d.Y, 5+2*a)
 	}
-	m := fit(t, Config{Features: 3, Prior: []int{0, 1, 2}}, d)
+	m := rig.Must(Fit(Config{Features: 3, Prior: []int{0, 1, 2}}, d))
 	require.Zero(t, m.Trees(), "60 rows are too few for trees")
 	require.InDelta(t, 25, predictOne(t, m, 0, 10, 3), 1e-6)
 	require.InDelta(t, 5+2*1000, predictOne(t, m, 0, 1000, 0), 1e-3, "it extrapolates")
@@ -173,7 +162,7 @@ func TestPriorIsLeastSquaresOnRelativeError(t *testing.T) {
 	// y falls with a: the coefficient can't be negative, so it is zero, and the constant c minimises Σ ((y−c)/y)²:
 	// c = Σ 1/y / Σ 1/y² = (1/4 + 1/2) / (1/16 + 1/4) = 2.4. The base then corrects the mean logarithm to √8.
 	d = Data{X: []float64{0, 1}, Y: []float64{4, 2}}
-	m = fit(t, Config{Features: 1, Prior: []int{0}}, d)
+	m = rig.Must(Fit(Config{Features: 1, Prior: []int{0}}, d))
 	require.InDelta(t, 2.4, m.prior.weights[0], 1e-9)
 	require.Zero(t, m.prior.weights[1])
 	require.InDelta(t, math.Sqrt(8), predictOne(t, m, 5), 1e-9)
@@ -193,8 +182,8 @@ func TestPredictionsOfAFixedSample(t *testing.T) {
 		d.Y = append(d.Y, 10+a+b*b/(1+c)+next(30))
 		d.W = append(d.W, 1+next(3))
 	}
-	m := fit(t, Config{Features: 3, Prior: []int{0, 1}}, d)
-	require.Equal(t, m, fit(t, Config{Features: 3, Prior: []int{0, 1}}, d), "the same data, the same model")
+	m := rig.Must(Fit(Config{Features: 3, Prior: []int{0, 1}}, d))
+	require.Equal(t, m, rig.Must(Fit(Config{Features: 3, Prior: []int{0, 1}}, d)), "the same data, the same model")
 	predictLikeTwin(t, m, d.X[:3*201])
 	for row, want := range map[[3]float64]float64{
 		{100, 10, 1}: 178.725620989, {900, 40, 0}: 2525.4320114, {500, 45, 3}: 1029.73689958, {5, 0, 2}: 37.6547328816,
@@ -213,7 +202,7 @@ func TestRefitKeepsWhatTreesAsk(t *testing.T) {
 		}
 		rows := rapid.IntRange(1, 400).Draw(t, "rows")
 		d := randomData(rapid.Uint64().Draw(t, "seed"), rows, k)
-		m := fit(t, c, d)
+		m := rig.Must(Fit(c, d))
 		before := *m
 		same := rig.Must(m.Refit(d))
 		require.Equal(t, m, same)
@@ -221,7 +210,7 @@ func TestRefitKeepsWhatTreesAsk(t *testing.T) {
 		other := randomData(rapid.Uint64().Draw(t, "another seed"), rapid.IntRange(1, 400).Draw(t, "other rows"), k)
 		moved := rig.Must(m.Refit(other))
 		require.Equal(t, before, *m, "the receiver is as it was")
-		anew := fit(t, c, other)
+		anew := rig.Must(Fit(c, other))
 		if m.Trees() == 0 || len(other.Y) < minTreeRows {
 			require.Equal(t, anew, moved, "nothing to keep, or nothing to fit it to")
 			return
@@ -248,7 +237,7 @@ func meanError(t require.TestingT, m *Model, d Data) float64 {
 
 func TestPredictAllocatesNothing(t *testing.T) {
 	d := randomData(5, 2000, 10)
-	m := fit(t, Config{Features: 10, Prior: []int{0, 1}}, d)
+	m := rig.Must(Fit(Config{Features: 10, Prior: []int{0, 1}}, d))
 	y := make([]float64, 100)
 	require.Zero(t, testing.AllocsPerRun(100, func() { _ = m.Predict(y, d.X[:1000]) }))
 }

@@ -3,6 +3,7 @@ package boost
 import (
 	"testing"
 
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/stretchr/testify/require"
 )
 
@@ -42,13 +43,13 @@ func TestAFewStrangeTargetsChangeLittle(t *testing.T) {
 		for _, prior := range tc.priors {
 			for _, rows := range tc.rows {
 				d, config := randomData(5, rows, 5), Config{Features: 5, Prior: prior}
-				clean := meanError(t, fit(t, config, d), test)
+				clean := meanError(t, rig.Must(Fit(config, d)), test)
 				count := 1
 				if tc.oneIn > 0 {
 					count = max(1, rows/tc.oneIn)
 				}
 				for _, v := range tc.strange {
-					off := meanError(t, fit(t, config, spoiled(d, count, v)), test)
+					off := meanError(t, rig.Must(Fit(config, spoiled(d, count, v))), test)
 					require.Less(t, off, tc.factor*clean+tc.more, "%d of %v among %d rows, prior %v", count, v, rows, prior)
 				}
 			}

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
@@ -109,7 +110,7 @@ func TestPredictEqualsItsNaiveTwin(t *testing.T) {
 			config.Prior = []int{k / 2}
 		}
 		data := randomData(rapid.Uint64().Draw(t, "seed"), rapid.IntRange(1, 400).Draw(t, "rows"), k)
-		m := fit(t, config, data)
+		m := rig.Must(Fit(config, data))
 		n := rapid.OneOf(rapid.IntRange(0, 20), rapid.SampledFrom([]int{63, 64, 65, 80, 81, 130})).Draw(t, "batch")
 		x := make([]float64, n*k)
 		for i := range x {
@@ -309,7 +310,7 @@ func TestAModelHasRoomForItsCuts(t *testing.T) {
 		d.X = append(d.X, x)
 		d.Y = append(d.Y, 2+math.Sin(x/100)+math.Sin(x/170))
 	}
-	m := fit(t, Config{Features: 1, Trees: 300}, d)
+	m := rig.Must(Fit(Config{Features: 1, Trees: 300}, d))
 	cuts := len(m.quantisers[0].cuts)
 	require.LessOrEqual(t, cuts, maxBins-2)
 	require.Greater(t, cuts, 100)

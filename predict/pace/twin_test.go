@@ -4,10 +4,9 @@ import (
 	"math"
 	"testing"
 
+	"github.com/endpick/endpick/predict/pace"
 	"github.com/stretchr/testify/assert"
 	"pgregory.net/rapid"
-
-	"github.com/endpick/endpick/predict/pace"
 )
 
 // naive follows Pace's comment and computes everything from all labels each time.
@@ -87,9 +86,7 @@ func (n *naive) add(now int64, ratio, deviation float64) {
 	n.belief, n.at = belief, now
 }
 
-func (n *naive) factor(now int64) float64 {
-	return 1 + (math.Exp(n.known())-1)*n.believed(now)
-}
+func (n *naive) factor(now int64) float64 { return 1 + (math.Exp(n.known())-1)*n.believed(now) }
 
 func TestPaceTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -10,11 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-	"github.com/vmihailenco/msgpack/v5"
-
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix/precise"
+	"github.com/stretchr/testify/require"
+	"github.com/vmihailenco/msgpack/v5"
 )
 
 var update = flag.Bool("update", false, "write what messages are read as into testdata")
@@ -122,8 +121,7 @@ func TestCaptures(t *testing.T) {
 			require.Equal(t, want, dump(&b))
 			// A truncated message is rejected.
 			for n := range message {
-				_, err := d.batch(message[:n])
-				require.ErrorIs(t, err, errMalformed, "%d bytes", n)
+				require.ErrorIs(t, rig.Err(d.batch(message[:n])), errMalformed, "%d bytes", n)
 			}
 		})
 	}
@@ -146,8 +144,7 @@ func FuzzDecode(f *testing.F) {
 			require.Less(t, e.Tier, precise.Tier(precise.Tiers))
 		}
 		require.LessOrEqual(t, len(b.events), len(message))
-		_, err = d.batch(slices.Clone(message))
-		require.NoError(t, err)
+		require.NoError(t, rig.Err(d.batch(slices.Clone(message))))
 	})
 }
 

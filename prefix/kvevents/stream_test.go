@@ -5,11 +5,10 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-	"github.com/vmihailenco/msgpack/v5"
-
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix/precise"
+	"github.com/stretchr/testify/require"
+	"github.com/vmihailenco/msgpack/v5"
 )
 
 // blocksOf is a sink that keeps a set of names.
@@ -50,7 +49,7 @@ func newProcess(keep int) *process {
 	return &process{batches: batches{keep: keep}, has: map[precise.Hash]bool{}, since: clock}
 }
 
-func (p *process) publish(t testing.TB, removes bool, name int) published {
+func (p *process) publish(removes bool, name int) published {
 	event := any(store(nil, 0, name))
 	if p.has[precise.Hash(name)] = true; removes {
 		event = remove(name)
@@ -61,7 +60,7 @@ func (p *process) publish(t testing.TB, removes bool, name int) published {
 
 // say publishes a batch that arrives.
 func (p *process) say(t testing.TB, s *stream, removes bool, name int) {
-	b := p.publish(t, removes, name)
+	b := p.publish(removes, name)
 	s.message(b.number, b.payload)
 }
 
@@ -92,13 +91,13 @@ func TestStreamTellsTheTruth(t *testing.T) {
 				connected = false
 				restarts++
 				for range r.IntN(40) { // it may get this far unseen
-					p.publish(t, r.IntN(3) == 0, r.IntN(20))
+					p.publish(r.IntN(3) == 0, r.IntN(20))
 				}
 			case !connected && roll < 8:
 				connected = true
 				var queue []published
 				for range r.IntN(3) { // published before the replay, and queued behind it
-					queue = append(queue, p.publish(t, r.IntN(3) == 0, r.IntN(20)))
+					queue = append(queue, p.publish(r.IntN(3) == 0, r.IntN(20)))
 				}
 				s.connected()
 				require.Equal(t, p.next, s.next)
@@ -107,7 +106,7 @@ func TestStreamTellsTheTruth(t *testing.T) {
 				}
 				require.Equal(t, p.next, s.next, "what was replayed does not count twice")
 			default:
-				b := p.publish(t, r.IntN(3) == 0, r.IntN(20))
+				b := p.publish(r.IntN(3) == 0, r.IntN(20))
 				if connected && r.IntN(8) > 0 {
 					s.message(b.number, b.payload)
 				}
@@ -145,7 +144,7 @@ func TestStreamRestarts(t *testing.T) {
 	// Another process in its place has published as much.
 	p = newProcess(100)
 	for name := range 3 {
-		p.publish(t, false, 10+name)
+		p.publish(false, 10+name)
 	}
 	s.connected()
 	require.Equal(t, uint64(1), s.stats.Restarts)
@@ -156,7 +155,7 @@ func TestStreamRestarts(t *testing.T) {
 	p.say(t, s, true, 10)
 	require.Equal(t, p.has, sink.has)
 	p = newProcess(100)
-	p.publish(t, false, 20)
+	p.publish(false, 20)
 	p.say(t, s, false, 21)
 	require.Equal(t, p.has, sink.has)
 	require.Equal(t, precise.Whole, sink.knows)
@@ -170,7 +169,7 @@ func TestStreamReplayFails(t *testing.T) {
 	s.connected()
 	p.say(t, s, false, 1)
 	s.replay = func(uint64, func(uint64, []byte) bool) error { return errors.New("no") }
-	p.publish(t, false, 2)
+	p.publish(false, 2)
 	p.say(t, s, false, 3)
 	require.Equal(t, precise.Partial, sink.knows)
 	require.Equal(t, map[precise.Hash]bool{3: true}, sink.has)

@@ -10,10 +10,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-zeromq/zmq4"
-
 	"github.com/endpick/endpick/internal/check"
 	"github.com/endpick/endpick/prefix/precise"
+	"github.com/go-zeromq/zmq4"
 )
 
 // Config configures a [Subscriber]. Events and Sink are required; the zero value of

@@ -8,20 +8,18 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-	"github.com/vmihailenco/msgpack/v5"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/prefix/precise"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/vmihailenco/msgpack/v5"
 )
 
 // informed is an index that one feed informs about its only endpoint.
@@ -305,7 +303,7 @@ func TestStreamThatWasNotSure(t *testing.T) {
 	s.connected()
 	var all []published
 	for name := range 3 {
-		all = append(all, p.publish(t, false, name))
+		all = append(all, p.publish(false, name))
 		s.message(all[name].number, all[name].payload)
 	}
 	works := s.replay
@@ -322,7 +320,7 @@ func TestStreamThatWasNotSure(t *testing.T) {
 	require.Equal(t, precise.Whole, sink.knows)
 
 	// Unknown blocks within a replay don't trigger another one.
-	p.publish(t, false, 6)
+	p.publish(false, 6)
 	replays := s.stats.Replays
 	sink.unknown = 1
 	s.connected()
@@ -351,10 +349,7 @@ func TestSettings(t *testing.T) {
 	} {
 		c := good
 		change(&c)
-		_, err := New(c)
-		var bad *endpick.ConfigError
-		require.ErrorAs(t, err, &bad)
-		require.Equal(t, "kvevents.Config."+field, bad.Field)
+		require.Equal(t, "kvevents.Config."+field, rig.Field(New(c)))
 	}
 	require.Equal(t, []string{"connecting", "replaying", "live", "unknown"}, []string{Connecting.String(), Replaying.String(), Live.String(), (Live + 2).String()})
 }
@@ -417,10 +412,7 @@ func (r *resets) Reset(k precise.Knowledge) {
 
 // running lets a subscriber run until stop is called, which waits for its end.
 func running(t *testing.T, sub *Subscriber) (stop func()) {
-	ctx, cancel := context.WithCancel(t.Context())
-	var run sync.WaitGroup
-	run.Go(func() { _ = sub.Run(ctx) })
-	return func() { cancel(); run.Wait() }
+	return rig.Running(t.Context(), func(ctx context.Context) { _ = sub.Run(ctx) })
 }
 
 // A replay that does not end is abandoned after ReplayWithin, whether it has begun or not, and one whose

@@ -11,10 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/go-zeromq/zmq4"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 const (
@@ -166,15 +165,11 @@ type peer struct {
 	net.Conn
 }
 
-func (p peer) say(s string) {
-	_, err := io.WriteString(p, s)
-	require.NoError(p.t, err)
-}
+func (p peer) say(s string) { require.NoError(p.t, rig.Err(io.WriteString(p, s))) }
 
 func (p peer) hear(n int) string {
 	b := make([]byte, n)
-	_, err := io.ReadFull(p, b)
-	require.NoError(p.t, err)
+	require.NoError(p.t, rig.Err(io.ReadFull(p, b)))
 	return string(b)
 }
 
@@ -212,8 +207,7 @@ func TestWire(t *testing.T) {
 		require.Equal(t, []any{uint64(2), uint64(1), Live, nil}, []any{s.Next, s.Malformed, s.State, s.Err})
 
 		p.say("\x03" + numbered(600) + strings.Repeat("x", 600) + "\x03" + numbered(600))
-		_, err := io.ReadAll(p)
-		require.NoError(t, err, "it ends the connection")
+		require.NoError(t, rig.Err(io.ReadAll(p)), "it ends the connection")
 		synctest.Wait()
 		require.ErrorIs(t, sub.Stats().Err, errTooLong)
 		stop()

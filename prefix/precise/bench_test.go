@@ -4,10 +4,9 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/prefix/precise"
+	"github.com/stretchr/testify/require"
 )
 
 // BenchmarkMatch matches a prompt of which one endpoint in ten holds three quarters,

@@ -3,10 +3,9 @@ package precise_test
 import (
 	"testing"
 
-	"github.com/stretchr/testify/assert"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix/precise"
+	"github.com/stretchr/testify/assert"
 )
 
 // confirmed are the prompts at a: of which events have named a block, of which none, and without ids.

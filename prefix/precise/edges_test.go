@@ -5,10 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/endpick/endpick/prefix/precise"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick/prefix/precise"
 )
 
 func (f *fleet) stats(id string) precise.FeedStats {
@@ -218,13 +218,13 @@ func TestWorthLoading(t *testing.T) {
 // they have stored.
 func TestEventsOfAHostileEngine(t *testing.T) {
 	f, a := fed(t)
-	before := heap()
+	before := rig.Heap()
 	for i := range 64 {
 		e := stored(hashes{precise.Hash(i)}, ids(0, 16))
 		e.Salt = strings.Repeat("x", 1<<20) + strconv.Itoa(i)
 		require.Zero(t, a.Apply([]precise.Event{e}))
 	}
-	assert.Less(t, heap()-before, int64(8<<20), "long salts")
+	assert.Less(t, rig.Heap()-before, int64(8<<20), "long salts")
 	assert.Equal(t, 64, f.stats("a").Blocks)
 
 	const many = 1 << 16
@@ -234,11 +234,11 @@ func TestEventsOfAHostileEngine(t *testing.T) {
 	}
 	fill("a", a)
 	a.Reset(precise.Whole)
-	before = heap()
+	before = rig.Heap()
 	b := f.feed("b", 0)
 	fill("b", b)
 	b.Reset(precise.Whole)
-	assert.Less(t, heap()-before, int64(1<<20), "the tables of what is forgotten")
+	assert.Less(t, rig.Heap()-before, int64(1<<20), "the tables of what is forgotten")
 	fill("a", a)
 	for i := 0; f.stats("a").Blocks > 0; i++ {
 		require.Less(t, i, 1000)

@@ -7,13 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/prefix/precise"
 	"github.com/endpick/endpick/scorer/scorertest"
+	"github.com/stretchr/testify/require"
 )
 
 // fleet is a router with servers, and the index of its policy.
@@ -107,14 +106,6 @@ func consecutive(first, n int) hashes {
 		names[i] = precise.Hash(first + i)
 	}
 	return names
-}
-
-// heap is how many bytes are in use.
-func heap() int64 {
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }
 
 func TestTiers(t *testing.T) {
@@ -297,8 +288,7 @@ func TestEndpointsComeBackWithNothing(t *testing.T) {
 	a, old := f.feed("a", 0), f.ref("a")
 	a.Apply([]precise.Event{stored(hashes{1}, ids(0, 16))})
 	require.NoError(t, f.router.Remove("a"))
-	_, err := f.index.Feed(old, precise.FeedConfig{})
-	require.ErrorIs(t, err, endpick.ErrUnknownEndpoint)
+	require.ErrorIs(t, rig.Err(f.index.Feed(old, precise.FeedConfig{})), endpick.ErrUnknownEndpoint)
 	require.NoError(t, f.router.Add(endpick.Endpoint{ID: "a"}))
 	a.Apply([]precise.Event{stored(hashes{1}, ids(0, 16))})
 	require.Zero(t, f.matched(request(ids(0, 40)))["a"])
@@ -310,14 +300,10 @@ func TestConfig(t *testing.T) {
 		"MaxBytes": {MaxBytes: 1},
 		"LoadCost": {LoadCost: [precise.Tiers]float64{precise.Disk: -1}},
 	} {
-		_, err := precise.New(c)
-		var bad *endpick.ConfigError
-		require.ErrorAs(t, err, &bad)
-		require.Contains(t, bad.Field, field)
+		require.Equal(t, "precise.Config."+field, rig.Field(precise.New(c)))
 	}
 	f := newFleet(t, precise.Config{})
-	_, err := f.index.Feed(f.ref("a"), precise.FeedConfig{Rank: -1})
-	require.ErrorContains(t, err, "precise.FeedConfig.Rank")
+	require.ErrorContains(t, rig.Err(f.index.Feed(f.ref("a"), precise.FeedConfig{Rank: -1})), "precise.FeedConfig.Rank")
 }
 
 // long stores prompts of n blocks that share nothing.
@@ -328,21 +314,19 @@ func long(prompt, n int) precise.Event {
 // A block takes no more memory than Config.MaxBytes says, and Stats.Bytes is no less
 // than the real memory.
 func TestMemoryPerBlock(t *testing.T) {
-	if rig.Race {
-		t.Skip("the race detector takes memory of its own")
-	}
+	rig.SkipUnderRace(t, "the race detector takes memory of its own")
 	const blocks = 200_000
 	f := newFleet(t, precise.Config{})
 	a, b := f.feed("a", 0), f.feed("b", 0)
-	before := heap()
+	before := rig.Heap()
 	for i := range blocks / 100 {
 		a.Apply([]precise.Event{long(i, 100)})
 	}
-	one := heap() - before
+	one := rig.Heap() - before
 	for i := range blocks / 100 {
 		b.Apply([]precise.Event{long(i, 100)})
 	}
-	two := heap() - before - one
+	two := rig.Heap() - before - one
 	s := f.index.Stats()
 	t.Logf("%d bytes for a block of one engine, %d more for a second; counted as %d for both", one/blocks, two/blocks, s.Bytes/blocks)
 	require.Equal(t, blocks, s.Blocks)
@@ -352,11 +336,11 @@ func TestMemoryPerBlock(t *testing.T) {
 
 	// The first block of a prompt takes more.
 	c := f.feed("c", 0)
-	before = heap()
+	before = rig.Heap()
 	for i := range blocks {
 		c.Apply([]precise.Event{stored(hashes{precise.Hash(i)}, ids(-i-1, 16))})
 	}
-	first, counted := heap()-before, f.index.Stats().Bytes-s.Bytes
+	first, counted := rig.Heap()-before, f.index.Stats().Bytes-s.Bytes
 	t.Logf("%d bytes for a first block, counted as %d", first/blocks, counted/blocks)
 	require.Less(t, first/blocks, int64(340))
 	require.Less(t, first, counted)
@@ -364,9 +348,7 @@ func TestMemoryPerBlock(t *testing.T) {
 }
 
 func TestMatchAllocatesNothing(t *testing.T) {
-	if rig.Race {
-		t.Skip("pools forget under the race detector")
-	}
+	rig.SkipUnderRace(t, "pools forget under the race detector")
 	f := newFleet(t, precise.Config{})
 	f.feed("a", 0).Apply([]precise.Event{long(1, 100)})
 	f.feed("b", 0).Apply([]precise.Event{long(1, 50)})

@@ -45,9 +45,7 @@ func newTwin(c [Tiers]float64, feeds int) *twin {
 	return t
 }
 
-func (f *twinFeed) forget() {
-	f.blocks, f.has = map[twinName]*twinBlock{}, map[uint64]map[int]bool{}
-}
+func (f *twinFeed) forget() { f.blocks, f.has = map[twinName]*twinBlock{}, map[uint64]map[int]bool{} }
 
 func (f *twinFeed) reset(k Knowledge) {
 	f.forget()

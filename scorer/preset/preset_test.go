@@ -5,15 +5,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/slo"
 	"github.com/endpick/endpick/slo/delay"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestMarginalDelayConfig(t *testing.T) {
@@ -21,8 +20,7 @@ func TestMarginalDelayConfig(t *testing.T) {
 		{Index: prefix.IndexConfig{BlocksPerEndpoint: -1}}, {Delay: delay.Config{MaxKinds: -1}}, {Headroom: slo.HeadroomConfig{OutputTokens: -1}},
 		{Warmup: slo.WarmupConfig{Ramp: -1}}, {Tier: slo.TierConfig{Exploration: 2}}, {Tier: slo.TierConfig{Headroom: new(slo.Headroom)}},
 	} {
-		_, err := preset.MarginalDelay(c)
-		assert.ErrorAs(t, err, new(*endpick.ConfigError), "%+v", c)
+		assert.ErrorAs(t, rig.Err(preset.MarginalDelay(c)), new(*endpick.ConfigError), "%+v", c)
 	}
 }
 

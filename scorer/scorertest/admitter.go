@@ -5,9 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/endpick/endpick"
+	"pgregory.net/rapid"
 )
 
 // RunAdmitter checks what every admitter must do. A refusal has a reason in words. The same

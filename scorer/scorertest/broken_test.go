@@ -9,12 +9,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
-
-	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -127,9 +126,7 @@ var closures = regexp.MustCompile(`init\.func[0-9.]+`)
 
 // Each kit finds what is broken, and says so in words, with the smallest case.
 func TestKitsSayWhatIsBroken(t *testing.T) {
-	if rig.Race {
-		t.Skip("the words are the same, and take long to come")
-	}
+	rig.SkipUnderRace(t, "the words are the same, and take long to come")
 	if testing.Short() {
 		t.Skip("rapid tries a fifth of the cases, and one fault is not among them")
 	}

@@ -194,9 +194,7 @@ var broken = []struct {
 		return &headSet{held: map[string]bool{}, byRef: true, until: time.Now().Add(time.Hour)}
 	})},
 	{"a matcher that trusts a label", labelled(matching(func() endpick.Matcher {
-		return matchFunc(onEach(func(_ *endpick.Request, c *endpick.Candidate) {
-			c.PrefixTokens = len(c.Endpoint.Labels)
-		}))
+		return matchFunc(onEach(func(_ *endpick.Request, c *endpick.Candidate) { c.PrefixTokens = len(c.Endpoint.Labels) }))
 	}))},
 	{"a predictor that knows a labelled one by its bound", labelled(predicting(onEach(func(_ *endpick.Request, c *endpick.Candidate) {
 		c.Prediction.TTFTUpper = time.Duration(len(c.Endpoint.Labels))

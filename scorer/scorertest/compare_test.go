@@ -9,15 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer"
 	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/scorer/scorertest"
 	"github.com/endpick/endpick/transport/recording"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // writeRecording writes a gateway's recording of conversations that share system
@@ -133,8 +132,7 @@ func TestCompareErrors(t *testing.T) {
 		"config": {scorertest.Workload{Scenario: "A", Rate: 1, Requests: 1}, weightless,
 			"scorertest: configs[0] (lmetric): endpick: config: "},
 	} {
-		_, err := scorertest.Compare(c.w, c.config)
-		assert.ErrorContains(t, err, c.want, name)
+		assert.ErrorContains(t, rig.Err(scorertest.Compare(c.w, c.config)), c.want, name)
 	}
 	_, err := scorertest.Compare(scorertest.Workload{Scenario: "A", Rate: 1})
 	assert.EqualError(t, err, "endpick: config: scorertest.Compare needs a config")
@@ -143,8 +141,7 @@ func TestCompareErrors(t *testing.T) {
 	w := scorertest.Workload{Scenario: "A", Rate: 1, Requests: 2}
 	reports := rig.Must(scorertest.Compare(w, used))
 	assert.Regexp(t, `^lmetric: 2 of 2 requests completed, TTFT \d+ ms \(p90 \d+, p99 \d+\), TPOT \d+\.\d ms, `, reports[0].String())
-	_, err = scorertest.Compare(w, used)
-	assert.ErrorAs(t, err, new(*endpick.ConfigError), "what it knows is of other endpoints")
+	assert.ErrorAs(t, rig.Err(scorertest.Compare(w, used)), new(*endpick.ConfigError), "what it knows is of other endpoints")
 }
 
 // A policy that uses labels and variants gets those of the workload.
@@ -160,8 +157,7 @@ func TestCompareDescribesServers(t *testing.T) {
 		seen[c.Endpoint.Labels["price"]+" "+c.Endpoint.Variant]++
 		return 0
 	})
-	_, err := scorertest.Compare(w, endpick.Config{Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: spot, Weight: 1}}}})
-	require.NoError(t, err)
+	require.NoError(t, rig.Err(scorertest.Compare(w, endpick.Config{Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: spot, Weight: 1}}}})))
 	assert.Len(t, seen, 3)
 	assert.Equal(t, 20, seen["spot h100"])
 	assert.Equal(t, 20, seen["full a100"])

@@ -5,9 +5,8 @@ import (
 	"slices"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"github.com/endpick/endpick"
+	"pgregory.net/rapid"
 )
 
 // RunFilter checks what every filter must do. It returns the beginning of the

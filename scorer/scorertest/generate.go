@@ -6,9 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/endpick/endpick"
+	"pgregory.net/rapid"
 )
 
 // Requests generates requests as a router hands them to its stages: timed,

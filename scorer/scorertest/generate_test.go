@@ -5,11 +5,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
-	"pgregory.net/rapid"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/sim"
+	"github.com/stretchr/testify/assert"
+	"pgregory.net/rapid"
 )
 
 // In rapid tests of other packages, generators shrink to what a property needs to fail.

@@ -10,9 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/endpick/endpick"
+	"pgregory.net/rapid"
 )
 
 // RunMatcher checks what every matcher must do, on a router in which requests and

@@ -5,9 +5,8 @@ import (
 	"slices"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"github.com/endpick/endpick"
+	"pgregory.net/rapid"
 )
 
 // RunPicker checks what every picker must do. It returns an index into the

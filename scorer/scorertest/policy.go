@@ -9,9 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/endpick/endpick"
+	"pgregory.net/rapid"
 )
 
 // RunPolicy checks that routers with the policy keep their invariants whatever they are
@@ -117,9 +116,7 @@ func newHost(t rapid.TB, p endpick.Policy, endpoints []endpick.Endpoint, seed ui
 
 func (p *pair) failf(format string, args ...any) { p.story.failf(p.rt, format, args...) }
 
-func (p *pair) pass(d time.Duration) {
-	p.one.now, p.other.now = p.one.now.Add(d), p.other.now.Add(d)
-}
+func (p *pair) pass(d time.Duration) { p.one.now, p.other.now = p.one.now.Add(d), p.other.now.Add(d) }
 
 // both applies f to both routers, which must give the same result.
 func (p *pair) both(what string, f func(h *host) error) error {

@@ -6,9 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/endpick/endpick"
+	"pgregory.net/rapid"
 )
 
 // RunPredictor checks what every predictor must do, before it has learned anything and

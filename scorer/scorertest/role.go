@@ -9,9 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/endpick/endpick"
+	"pgregory.net/rapid"
 )
 
 // answering calls a stage and returns its answer. The scores are for pickers.

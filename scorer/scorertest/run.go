@@ -6,9 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"github.com/endpick/endpick"
+	"pgregory.net/rapid"
 )
 
 // Run checks what every scorer must do. It writes a finite number to every slot,

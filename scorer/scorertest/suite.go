@@ -9,9 +9,8 @@ import (
 	"sync"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"github.com/endpick/endpick"
+	"pgregory.net/rapid"
 )
 
 // suite runs the checks of one kit. Those of the kits are subtests of t; the

@@ -5,11 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
-
-	"github.com/endpick/endpick"
 )
 
 // An endpoint's account is the sum over its open requests, whatever has happened: once all

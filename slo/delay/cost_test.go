@@ -6,18 +6,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
-
-	"github.com/endpick/endpick"
 )
 
 var start = time.Unix(1e9, 0)
 
 // costOf is the cost of a request on the second of two candidates, the first of which is
 // idle.
-func costOf(t require.TestingT, m *marginal, req endpick.Request, c endpick.Candidate) (out cost) {
+func costOf(m *marginal, req endpick.Request, c endpick.Candidate) (out cost) {
 	cs := []endpick.Candidate{{Endpoint: &endpick.Endpoint{ID: "idle"}, Ref: endpick.EndpointRef{Slot: 0, Generation: 1}}, c}
 	if c.Endpoint == nil {
 		cs[1].Endpoint = &endpick.Endpoint{ID: "b"}
@@ -78,45 +77,45 @@ func TestCostsByHand(t *testing.T) {
 	const s = 0.5 + 3.15
 	m := newMarginal(Config{})
 	first := cost{w: 5, ttft: 100 + 2000 + attention + 300, n: 300, tpot: 200 + s, s: s, fk: 2000 + attention, c: 1, again: 2000}
-	alike(t, first, costOf(t, m, asked, idle), "idle")
+	alike(t, first, costOf(m, asked, idle), "idle")
 	// Beside an idle server, the mean of √4 and 0 is 1.
 	onBusy := first
 	onBusy.ttft, onBusy.tpot = 100+2500+attention+300+1.5*4*(0.5+2.05), 200+5*0.5+4*2.05+3.15
 	onBusy.bs, onBusy.b = 4, 1
-	alike(t, onBusy, costOf(t, m, asked, busy), "busy")
+	alike(t, onBusy, costOf(m, asked, busy), "busy")
 
 	// Waiting requests of other routers count one prompt token each until a size is
 	// known, then 40; here one of the waiting is this router's own.
 	external, more := busy, onBusy
 	external.Waiting, external.Running = 3, 1
 	more.ttft += 2
-	alike(t, more, costOf(t, m, asked, external), "others wait")
+	alike(t, more, costOf(m, asked, external), "others wait")
 	m.learned.common.fresh.add(40, 1)
 	more.ttft += 78
-	alike(t, more, costOf(t, m, asked, external), "others of 40 tokens wait")
+	alike(t, more, costOf(m, asked, external), "others of 40 tokens wait")
 	// Where no request is this router's own, all are of the usual size.
 	m.learned.common.size.add(3000, 1)
 	theirs := onBusy
 	theirs.ttft, theirs.tpot = 100+2000+attention+300+1.5*4*(0.5+3), 200+5*0.5+4*3+3.15
-	alike(t, theirs, costOf(t, m, asked, endpick.Candidate{PrefixTokens: 1000, Running: 4}), "others run")
+	alike(t, theirs, costOf(m, asked, endpick.Candidate{PrefixTokens: 1000, Running: 4}), "others run")
 
 	// The first token of a response that does not stream has no extra weight.
 	whole := asked
 	whole.Stream = false
 	onBusy.w = 1
-	alike(t, onBusy, costOf(t, m, whole, busy), "whole")
+	alike(t, onBusy, costOf(m, whole, busy), "whole")
 
 	// A prompt that is fully cached computes its last token only.
 	held := idle
 	held.PrefixTokens = 3000
 	m = newMarginal(Config{})
-	alike(t, cost{w: 5, ttft: 100 + 1 + 3000.5/30_000 + 300, n: 300, tpot: 200 + s, s: s, fk: 1 + 3000.5/30_000, c: 1, again: 1}, costOf(t, m, asked, held), "held")
+	alike(t, cost{w: 5, ttft: 100 + 1 + 3000.5/30_000 + 300, n: 300, tpot: 200 + s, s: s, fk: 1 + 3000.5/30_000, c: 1, again: 1}, costOf(m, asked, held), "held")
 }
 
 // What is multiplied with all that: pace, crowding, arrivals, the price of computing again.
 func TestFactorsByHand(t *testing.T) {
 	m := newMarginal(Config{})
-	plain := costOf(t, m, asked, busy)
+	plain := costOf(m, asked, busy)
 	l := &m.learned
 	l.again.add(3, 1)
 	l.idle.add(1000, 1)
@@ -129,7 +128,7 @@ func TestFactorsByHand(t *testing.T) {
 	}
 	want := plain
 	want.c, want.w, want.again, want.coming = 2, 1+3, 3*2000, 40/10_000./2*plain.fk/2
-	alike(t, want, costOf(t, m, asked, busy), "learned")
+	alike(t, want, costOf(m, asked, busy), "learned")
 
 	// A server that is slower than its kind is so in everything.
 	e := m.endpoints.At(endpick.EndpointRef{Slot: 1, Generation: 1})
@@ -140,7 +139,7 @@ func TestFactorsByHand(t *testing.T) {
 	require.Greater(t, pace, 1.8)
 	slow := want
 	slow.ttft, slow.tpot, slow.s, slow.fk, slow.coming = want.ttft*pace, want.tpot*pace, want.s*pace, want.fk*pace, want.coming*pace
-	alike(t, slow, costOf(t, m, asked, busy), "slow")
+	alike(t, slow, costOf(m, asked, busy), "slow")
 
 	// The host's own weight is not measured.
 	m.config.FirstTokenWeight = 1.5
@@ -209,11 +208,11 @@ func TestWhatDoesNotFitByHand(t *testing.T) {
 		m.endpoints.At(endpick.EndpointRef{Slot: 1, Generation: 1}).filled = x.filled
 		c := busy
 		c.Endpoint = &endpick.Endpoint{KVTokens: x.size}
-		assert.InDelta(t, 2000*x.want, costOf(t, m, asked, c).again, 1e-9, x.name)
+		assert.InDelta(t, 2000*x.want, costOf(m, asked, c).again, 1e-9, x.name)
 	}
 	c := idle
 	c.Endpoint = &endpick.Endpoint{KVTokens: 1150}
-	assert.InDelta(t, 2000*0.5, costOf(t, newMarginal(Config{}), asked, c).again, 1e-9, "nothing was routed there yet")
+	assert.InDelta(t, 2000*0.5, costOf(newMarginal(Config{}), asked, c).again, 1e-9, "nothing was routed there yet")
 }
 
 // The naive twin works out the formula from the page, with nothing but the candidates.
@@ -307,12 +306,12 @@ func TestRoomByHand(t *testing.T) {
 		m := newMarginal(Config{})
 		m.learned.common.decoding.add(10_000, 1)
 		c := busy
-		unknown := costOf(t, m, asked, c)
+		unknown := costOf(m, asked, c)
 		c.Endpoint, c.KVUsage = &x.endpoint, x.usage
 		if !x.absent {
 			c.Reported = endpick.KVUsageSignal
 		}
-		assert.InDelta(t, 10_000*x.missing, costOf(t, m, asked, c).ttft-unknown.ttft, 1e-6, x.name)
+		assert.InDelta(t, 10_000*x.missing, costOf(m, asked, c).ttft-unknown.ttft, 1e-6, x.name)
 	}
 }
 
@@ -320,7 +319,7 @@ func TestRoomByHand(t *testing.T) {
 func TestCostsOfPredictions(t *testing.T) {
 	const all = endpick.TTFT | endpick.TPOT | endpick.E2E
 	m := newMarginal(Config{})
-	own := costOf(t, m, asked, busy)
+	own := costOf(m, asked, busy)
 	for _, x := range []struct {
 		name         string
 		stream       bool
@@ -339,7 +338,7 @@ func TestCostsOfPredictions(t *testing.T) {
 	} {
 		req, c := asked, busy
 		req.Stream, c.Prediction = x.stream, x.p
-		got := costOf(t, m, req, c)
+		got := costOf(m, req, c)
 		assert.InDelta(t, x.ttft, got.ttft, 1e-6, x.name)
 		assert.InDelta(t, x.decode, got.n*got.tpot, 1e-6, x.name)
 		got.w, got.ttft, got.tpot = own.w, own.ttft, own.tpot

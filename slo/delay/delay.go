@@ -188,9 +188,7 @@ func duration(ms float64) time.Duration {
 }
 
 // nanoseconds is t.UnixNano, clamped so that differences don't overflow: from 2116 on, time stands still.
-func nanoseconds(t time.Time) int64 {
-	return max(math.MinInt64/2, min(t.UnixNano(), math.MaxInt64/2))
-}
+func nanoseconds(t time.Time) int64 { return max(math.MinInt64/2, min(t.UnixNano(), math.MaxInt64/2)) }
 
 // finite reports whether a time is possible.
 func finite(ms float64) bool { return ms >= 0 && !math.IsInf(ms, 1) }

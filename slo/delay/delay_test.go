@@ -7,14 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer/scorertest"
 	"github.com/endpick/endpick/slo/delay"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
 func TestConfig(t *testing.T) {
@@ -23,10 +22,7 @@ func TestConfig(t *testing.T) {
 		"FirstTokenWeight": {{FirstTokenWeight: -1}, {FirstTokenWeight: math.NaN()}, {FirstTokenWeight: math.Inf(1)}},
 	} {
 		for _, c := range configs {
-			_, err := delay.New(c)
-			var bad *endpick.ConfigError
-			require.ErrorAs(t, err, &bad)
-			assert.Equal(t, "delay.Config."+field, bad.Field)
+			assert.Equal(t, "delay.Config."+field, rig.Field(delay.New(c)))
 		}
 	}
 }
@@ -213,9 +209,7 @@ func TestBadLabels(t *testing.T) {
 }
 
 func TestAllocatesNothing(t *testing.T) {
-	if rig.Race {
-		t.Skip("the race detector allocates")
-	}
+	rig.SkipUnderRace(t, "the race detector allocates")
 	m := learned()
 	req := endpick.Request{Model: "m", InputTokens: 4000, Stream: true, Tenant: "t"}
 	candidates := make([]endpick.Candidate, 20)

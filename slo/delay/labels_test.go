@@ -5,12 +5,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
-
-	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 // lone is a router with one endpoint whose labels a test inspects.

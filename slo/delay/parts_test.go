@@ -5,10 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick"
 	"github.com/stretchr/testify/assert"
 	"pgregory.net/rapid"
-
-	"github.com/endpick/endpick"
 )
 
 // The bound that nine in ten stay below is where upward and downward steps balance.

@@ -13,14 +13,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer"
 	"github.com/endpick/endpick/slo/delay"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
 // event is something that happens at a time.
@@ -57,9 +56,7 @@ type smallModel struct {
 }
 
 // idle reports whether it may go.
-func (m *smallModel) idle() bool {
-	return m.state == endpick.InMemory && !m.busy && len(m.queue) == 0
-}
+func (m *smallModel) idle() bool { return m.state == endpick.InMemory && !m.busy && len(m.queue) == 0 }
 
 func (s *small) after(d time.Duration, do func()) {
 	i, _ := slices.BinarySearchFunc(s.queue, s.now+d, func(e event, at time.Duration) int { return cmp.Or(cmp.Compare(e.at, at), -1) })
@@ -106,7 +103,7 @@ func (s *small) poll(t testing.TB) {
 }
 
 // ask sends a request, and calls done when it has been answered.
-func (s *small) ask(t testing.TB, model string, service time.Duration, done func(took time.Duration)) {
+func (s *small) ask(model string, service time.Duration, done func(took time.Duration)) {
 	start := s.now
 	lease := rig.Must(s.router.Route(endpick.Request{Model: model, InputTokens: 500, Stream: true}))
 	v := s.fleet[slices.IndexFunc(s.fleet, func(v *smallServer) bool { return v.id == lease.Endpoint().ID })]
@@ -253,13 +250,13 @@ func (s *small) asks(t testing.TB, p pattern, seed uint64, n int, rate, skew flo
 		model := zipf(r, names, skew)
 		if p != agents {
 			took := service()
-			s.after(when, func() { s.ask(t, model, took, ended) })
+			s.after(when, func() { s.ask(model, took, ended) })
 			continue
 		}
 		pair := [2]string{model, zipf(r, names, skew)}
 		var turn func(k int)
 		turn = func(k int) {
-			s.ask(t, pair[k%2], service(), func(d time.Duration) {
+			s.ask(pair[k%2], service(), func(d time.Duration) {
 				if ended(d); k+1 < turns {
 					s.after(time.Second, func() { turn(k + 1) })
 				}
@@ -334,7 +331,7 @@ func TestFewLoads(t *testing.T) {
 			var next func()
 			next = func() {
 				if asked++; asked <= 120 {
-					s.ask(t, zipf(r, s.names, 1), tc.service, func(time.Duration) { done++; next() })
+					s.ask(zipf(r, s.names, 1), tc.service, func(time.Duration) { done++; next() })
 				}
 			}
 			for range 3 {

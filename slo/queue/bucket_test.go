@@ -5,15 +5,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/slo/queue"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
-
-	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/slo/queue"
 )
 
-func newBucket(t require.TestingT, capacity, refill float64) func(ms, tokens int) error {
+func newBucket(capacity, refill float64) func(ms, tokens int) error {
 	b := queue.TokenBucket(capacity, refill)
 	return func(ms, tokens int) error {
 		req := endpick.Request{InputTokens: tokens}.At(at(ms), 1, 1)
@@ -22,7 +21,7 @@ func newBucket(t require.TestingT, capacity, refill float64) func(ms, tokens int
 }
 
 func TestTokenBucket(t *testing.T) {
-	admit := newBucket(t, 1000, 100)
+	admit := newBucket(1000, 100)
 	require.NoError(t, admit(0, 900))
 	err := admit(1000, 250) // 100 + 100
 	var limit *queue.RateLimitError

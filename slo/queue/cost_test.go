@@ -6,11 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/slo/queue"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // Many tenants, or many priorities, with one small request each, make room for a
@@ -19,9 +18,7 @@ import (
 // The margin is wide, and the fastest of several runs counts, since a machine may
 // be busy.
 func TestQueueMakesRoomAsFastAsItFills(t *testing.T) {
-	if rig.Race {
-		t.Skip("it measures time")
-	}
+	rig.SkipUnderRace(t, "it measures time")
 	const n = 6000
 	for _, tc := range []struct {
 		name  string
@@ -48,15 +45,13 @@ func TestQueueMakesRoomAsFastAsItFills(t *testing.T) {
 			const most = 50
 			for runs := 0; runs < 10 && fastest >= most; runs++ {
 				dropped := 0
-				q, err := queue.New(queue.Config{MaxRequests: 2 * n, MaxTokens: n}, func(queue.Item[int], error) { dropped++ })
-				require.NoError(t, err)
+				q := rig.Must(queue.New(queue.Config{MaxRequests: 2 * n, MaxTokens: n}, func(queue.Item[int], error) { dropped++ }))
 				start := time.Now()
 				for i := range n {
-					_, err := q.Push(epoch, tc.small(i))
-					require.NoError(t, err)
+					require.NoError(t, rig.Err(q.Push(epoch, tc.small(i))))
 				}
 				filled := time.Now()
-				_, err = q.Push(epoch, tc.large)
+				_, err := q.Push(epoch, tc.large)
 				ratio := float64(time.Since(filled)) / float64(filled.Sub(start))
 				if tc.want == nil {
 					require.NoError(t, err)

@@ -4,9 +4,8 @@ import (
 	"cmp"
 	"time"
 
-	"github.com/google/btree"
-
 	"github.com/endpick/endpick/internal/check"
+	"github.com/google/btree"
 )
 
 // Config bounds a [Queue]. The zero value holds 1000 requests for 30 seconds.

@@ -9,13 +9,12 @@ import (
 	"time"
 	"weak"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer/scorertest"
 	"github.com/endpick/endpick/slo/queue"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 var epoch = time.Unix(1_700_000_000, 0)
@@ -68,8 +67,7 @@ func (h *held) pop(t require.TestingT) queue.Item[string] {
 
 func (h *held) push(t require.TestingT, items ...queue.Item[string]) {
 	for _, i := range items {
-		_, err := h.Push(epoch, i)
-		require.NoError(t, err)
+		require.NoError(t, rig.Err(h.Push(epoch, i)))
 	}
 }
 
@@ -151,11 +149,9 @@ func TestQueueBadInput(t *testing.T) {
 	assert.Zero(t, q.Stats().Requests)
 	assert.Equal(t, queue.Stats{Refused: 5}, q.Stats())
 	for _, c := range []queue.Config{{MaxRequests: -1}, {MaxTokens: -1}, {MaxBytes: -1}, {Timeout: -1}} {
-		_, err := queue.New(c, func(queue.Item[int], error) {})
-		require.ErrorAs(t, err, new(*endpick.ConfigError))
+		require.ErrorAs(t, rig.Err(queue.New(c, func(queue.Item[int], error) {})), new(*endpick.ConfigError))
 	}
-	_, err := queue.New[int](queue.Config{}, nil)
-	require.ErrorAs(t, err, new(*endpick.ConfigError))
+	require.ErrorAs(t, rig.Err(queue.New[int](queue.Config{}, nil)), new(*endpick.ConfigError))
 }
 
 // If its owner's callback panics, the queue loses no request: the others are
@@ -169,8 +165,7 @@ func TestQueueSurvivesAPanicOfItsHolder(t *testing.T) {
 	})
 	require.NoError(t, err)
 	for _, v := range []string{"a", "b", "c"} {
-		_, err := q.Push(epoch, queue.Item[string]{Value: v, Priority: -1})
-		require.NoError(t, err)
+		require.NoError(t, rig.Err(q.Push(epoch, queue.Item[string]{Value: v, Priority: -1})))
 	}
 	assert.PanicsWithValue(t, "boom", func() { _, _ = q.Push(epoch, queue.Item[string]{Value: "large", Tokens: 3}) })
 	assert.Equal(t, []string{"c", "b"}, dropped)
@@ -191,8 +186,7 @@ func TestQueueExtremes(t *testing.T) {
 	q.push(t, huge, huge, queue.Item[string]{Value: "small", Tenant: "b"})
 	assert.Equal(t, int64(2*math.MaxInt32+1), q.Stats().Tokens)
 	assert.Equal(t, int64(2<<40), q.Stats().Bytes)
-	_, err := q.Push(at(-1000), queue.Item[string]{Value: "high", Priority: math.MaxInt})
-	require.NoError(t, err)
+	require.NoError(t, rig.Err(q.Push(at(-1000), queue.Item[string]{Value: "high", Priority: math.MaxInt})))
 	assert.Equal(t, []string{"huge: queue: shed to make room after 0s"}, q.dropped)
 	assert.Equal(t, []string{"high", "huge", "small"}, q.drain(at(-1000)))
 	assert.Zero(t, q.Stats().Tokens)
@@ -203,14 +197,12 @@ func TestQueueExtremes(t *testing.T) {
 
 func TestQueueDefaults(t *testing.T) {
 	q := newQueue(t, queue.Config{})
-	_, err := q.Push(epoch, queue.Item[string]{Bytes: 1<<30 + 1})
-	require.ErrorIs(t, err, queue.ErrTooLarge)
+	require.ErrorIs(t, rig.Err(q.Push(epoch, queue.Item[string]{Bytes: 1<<30 + 1})), queue.ErrTooLarge)
 	q.push(t, queue.Item[string]{Bytes: 1 << 30, Tokens: math.MaxInt32})
 	for range 999 {
 		q.push(t, queue.Item[string]{Tokens: math.MaxInt32})
 	}
-	_, err = q.Push(epoch, queue.Item[string]{})
-	require.ErrorIs(t, err, queue.ErrFull)
+	require.ErrorIs(t, rig.Err(q.Push(epoch, queue.Item[string]{})), queue.ErrFull)
 	assert.Zero(t, q.expire(epoch.Add(30*time.Second-1)))
 	assert.Equal(t, 1000, q.expire(epoch.Add(30*time.Second)))
 }
@@ -230,8 +222,7 @@ func TestQueueRefusedPushChangesNoOrder(t *testing.T) {
 		q.pop(t)
 	}
 	q.push(t, queue.Item[string]{Value: "light", Tenant: "light"})
-	_, err := q.Push(epoch, queue.Item[string]{Value: "heavy", Tenant: "heavy", Tokens: 300})
-	require.ErrorIs(t, err, queue.ErrFull)
+	require.ErrorIs(t, rig.Err(q.Push(epoch, queue.Item[string]{Value: "heavy", Tenant: "heavy", Tokens: 300})), queue.ErrFull)
 	for range 2 {
 		q.push(t, queue.Item[string]{Value: "c", Tenant: "c", Priority: -1})
 	}
@@ -246,8 +237,7 @@ func TestQueueRefusedPushChangesNoOrder(t *testing.T) {
 		q.PopIf(epoch, 0, func(i queue.Item[string]) bool { return i.Value == "b" })
 	}
 	q.push(t, queue.Item[string]{Value: "c", Tenant: "c", Priority: -1, Deadline: at(1)}, queue.Item[string]{Value: "light", Tenant: "light"})
-	_, err = q.Push(epoch, queue.Item[string]{Value: "heavy", Tenant: "heavy", Tokens: 300})
-	require.ErrorIs(t, err, queue.ErrFull)
+	require.ErrorIs(t, rig.Err(q.Push(epoch, queue.Item[string]{Value: "heavy", Tenant: "heavy", Tokens: 300})), queue.ErrFull)
 	assert.Equal(t, []string{"light", "a", "c", "b"}, q.drain(epoch))
 
 	// Each of many tenants has been served ten tokens.
@@ -262,8 +252,7 @@ func TestQueueRefusedPushChangesNoOrder(t *testing.T) {
 		q.pop(t)
 	}
 	q.push(t, queue.Item[string]{Value: "light", Tenant: "light"})
-	_, err = q.Push(epoch, queue.Item[string]{Value: "heavy", Tenant: "heavy", Tokens: 11 * many})
-	require.ErrorIs(t, err, queue.ErrFull)
+	require.ErrorIs(t, rig.Err(q.Push(epoch, queue.Item[string]{Value: "heavy", Tenant: "heavy", Tokens: 11 * many})), queue.ErrFull)
 	q.push(t, queue.Item[string]{Value: "new", Tenant: "new", Priority: -1})
 	assert.Equal(t, []string{"light", "new", "had"}, q.drain(epoch)[:3])
 }
@@ -430,14 +419,10 @@ func TestQueuePricesAreBounded(t *testing.T) {
 func TestQueueOutputWeight(t *testing.T) {
 	drop := func(queue.Item[int], error) {}
 	for _, w := range []float64{-1, math.Nextafter(0, -1), math.Nextafter(1000, 2000), math.Inf(1), math.NaN()} {
-		_, err := queue.New(queue.Config{OutputWeight: w}, drop)
-		var bad *endpick.ConfigError
-		require.ErrorAs(t, err, &bad, "%v", w)
-		assert.Equal(t, "queue.Config.OutputWeight", bad.Field)
-		assert.Equal(t, fmt.Sprintf("is %v, not within 0 and 1000", w), bad.Reason)
+		refused := &endpick.ConfigError{Field: "queue.Config.OutputWeight", Reason: fmt.Sprintf("is %v, not within 0 and 1000", w)}
+		assert.Equal(t, refused, rig.Err(queue.New(queue.Config{OutputWeight: w}, drop)))
 	}
-	_, err := queue.New(queue.Config{OutputWeight: 1000}, drop)
-	assert.NoError(t, err)
+	assert.NoError(t, rig.Err(queue.New(queue.Config{OutputWeight: 1000}, drop)))
 }
 
 // A request's expected output travels with it and does not count towards the queue's

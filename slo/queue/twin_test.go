@@ -5,9 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/endpick/endpick/slo/queue"
+	"pgregory.net/rapid"
 )
 
 // twin is the queue as a plain slice: every answer scans all requests.

@@ -11,14 +11,13 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer/scorertest"
 	"github.com/endpick/endpick/slo/quota"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
 // shop is a router with a quota, on a clock that the test moves.
@@ -41,7 +40,7 @@ func (l *later) Admit(*endpick.Request, []endpick.Candidate) error {
 	return nil
 }
 
-func open(t require.TestingT, config quota.Config) *shop {
+func open(config quota.Config) *shop {
 	s := &shop{now: time.Unix(1000, 0), no: &later{}}
 	admitter := rig.Must(quota.New(config))
 	s.quota = admitter.(*quota.Quota)
@@ -85,7 +84,7 @@ func asQuota(err error) (e *quota.Error, ok bool) {
 // Worked out by hand: a bucket of 1,000 tokens, 100 a second flow in, and an
 // output token costs 3.
 func TestTokensAreChargedAndCorrected(t *testing.T) {
-	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 100, Burst: 1000}), OutputWeight: 3})
+	s := open(quota.Config{Limits: all(quota.Limits{Rate: 100, Burst: 1000}), OutputWeight: 3})
 	a, err := s.route("a", 400, 100) // 400 + 300
 	require.NoError(t, err)
 	assert.Equal(t, 300.0, s.left("a"))
@@ -123,7 +122,7 @@ func TestTokensAreChargedAndCorrected(t *testing.T) {
 }
 
 func TestRequestsAtOnce(t *testing.T) {
-	s := open(t, quota.Config{Limits: all(quota.Limits{Requests: 2})})
+	s := open(quota.Config{Limits: all(quota.Limits{Requests: 2})})
 	one, err := s.route("a", 1<<20, 1<<20)
 	require.NoError(t, err, "tokens are not limited")
 	_ = rig.Must(s.route("a", 1, 0))
@@ -141,8 +140,7 @@ func TestRequestsAtOnce(t *testing.T) {
 	s.now = s.now.Add(time.Hour)
 	assert.Equal(t, 3, s.Sweep(s.now))
 	for range 2 {
-		_, err = s.route("a", 1, 0)
-		require.NoError(t, err, "leases that were lost count no longer")
+		require.NoError(t, rig.Err(s.route("a", 1, 0)), "leases that were lost count no longer")
 	}
 }
 
@@ -159,7 +157,7 @@ func TestWhatFailedLateIsPaid(t *testing.T) {
 		"tokens":         {func(l endpick.Lease) { l.Tokens(5) }, 890},
 	} {
 		for _, status := range []endpick.Status{endpick.Failed, endpick.Refused} {
-			s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 1, Burst: 1000})})
+			s := open(quota.Config{Limits: all(quota.Limits{Rate: 1, Burst: 1000})})
 			lease := rig.Must(s.route("a", 100, 50))
 			tc.before(lease)
 			lease.Done(endpick.Outcome{Status: status})
@@ -172,23 +170,19 @@ func TestWhatFailedLateIsPaid(t *testing.T) {
 func TestLimitsChange(t *testing.T) {
 	var limits atomic.Pointer[quota.Limits]
 	limits.Store(&quota.Limits{Rate: 10, Burst: 100})
-	s := open(t, quota.Config{Limits: func(string) quota.Limits { return *limits.Load() }})
-	first, err := s.route("a", 80, 0)
-	require.NoError(t, err)
+	s := open(quota.Config{Limits: func(string) quota.Limits { return *limits.Load() }})
+	first := rig.Must(s.route("a", 80, 0))
 	limits.Store(&quota.Limits{Rate: 10, Burst: 1000})
-	_, err = s.route("a", 50, 0)
+	_, err := s.route("a", 50, 0)
 	assert.Equal(t, 3*time.Second, refused(t, err).RetryAfter, "a larger bucket is not a fuller one")
 	limits.Store(&quota.Limits{Rate: 10, Burst: 15})
-	_, err = s.route("a", 5, 0)
-	require.NoError(t, err)
+	require.NoError(t, rig.Err(s.route("a", 5, 0)))
 	assert.Equal(t, 10.0, s.left("a"))
 	limits.Store(&quota.Limits{})
-	free, err := s.route("a", 1000, 0)
-	require.NoError(t, err)
+	free := rig.Must(s.route("a", 1000, 0))
 	first.Done(endpick.Outcome{})
 	limits.Store(&quota.Limits{Rate: 1})
-	_, err = s.route("a", 1, 0)
-	require.NoError(t, err)
+	require.NoError(t, rig.Err(s.route("a", 1, 0)))
 	assert.Equal(t, 59.0, s.left("a"), "a minute's, full")
 	free.Done(endpick.Outcome{Status: endpick.Failed})
 	assert.Equal(t, 59.0, s.left("a"), "what was not charged is not given back")
@@ -199,21 +193,15 @@ func TestConfig(t *testing.T) {
 	for field, c := range map[string]quota.Config{
 		"Limits": {}, "OutputWeight": {Limits: ok, OutputWeight: math.NaN()}, "MaxTenants": {Limits: ok, MaxTenants: -1},
 	} {
-		_, err := quota.New(c)
-		var ce *endpick.ConfigError
-		require.ErrorAs(t, err, &ce)
-		assert.Equal(t, "quota.Config."+field, ce.Field)
+		assert.Equal(t, "quota.Config."+field, rig.Field(quota.New(c)))
 	}
-	_, err := quota.New(quota.Config{Limits: ok, OutputWeight: -1})
-	require.ErrorAs(t, err, new(*endpick.ConfigError))
-	_, err = quota.New(quota.Config{Limits: ok, OutputWeight: 1e6})
-	require.NoError(t, err)
-	_, err = quota.New(quota.Config{Limits: ok, OutputWeight: 1e6 + 1})
+	require.ErrorAs(t, rig.Err(quota.New(quota.Config{Limits: ok, OutputWeight: -1})), new(*endpick.ConfigError))
+	require.NoError(t, rig.Err(quota.New(quota.Config{Limits: ok, OutputWeight: 1e6})))
+	_, err := quota.New(quota.Config{Limits: ok, OutputWeight: 1e6 + 1})
 	assert.EqualError(t, err, "endpick: config: quota.Config.OutputWeight is 1.000001e+06, not within 0 and 1e6")
-	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: math.NaN(), Burst: -1, Requests: -1})})
+	s := open(quota.Config{Limits: all(quota.Limits{Rate: math.NaN(), Burst: -1, Requests: -1})})
 	for range 10 {
-		_, err = s.route("a", 1<<20, 0)
-		require.NoError(t, err, "limits that make no sense limit nothing")
+		require.NoError(t, rig.Err(s.route("a", 1<<20, 0)), "limits that make no sense limit nothing")
 	}
 }
 
@@ -247,10 +235,8 @@ func TestLimitHoldsForManyAtOnce(t *testing.T) {
 }
 
 func TestAllocs(t *testing.T) {
-	if rig.Race {
-		t.Skip("the race detector allocates")
-	}
-	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 1e9, Requests: 100})})
+	rig.SkipUnderRace(t, "the race detector allocates")
+	s := open(quota.Config{Limits: all(quota.Limits{Rate: 1e9, Requests: 100})})
 	assert.Zero(t, testing.AllocsPerRun(200, func() {
 		lease, err := s.route("a", 100, 100)
 		if err != nil {
@@ -273,14 +259,11 @@ func TestStagesConform(t *testing.T) {
 
 // Requests that are never refused (mirrors, adopted ones) are charged and counted too.
 func TestAdopted(t *testing.T) {
-	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 1, Burst: 100, Requests: 2})})
-	first, err := s.route("a", 60, 0)
-	require.NoError(t, err)
-	_, err = s.Route(endpick.Request{Tenant: "a", InputTokens: 60, Adopted: &endpick.Adopted{Endpoint: "a"}})
-	require.NoError(t, err)
-	_, err = s.Route(endpick.Request{Tenant: "b", InputTokens: 60, Adopted: &endpick.Adopted{Endpoint: "a", Mirrored: true}})
-	require.NoError(t, err)
-	_, err = s.route("a", 1, 0)
+	s := open(quota.Config{Limits: all(quota.Limits{Rate: 1, Burst: 100, Requests: 2})})
+	first := rig.Must(s.route("a", 60, 0))
+	require.NoError(t, rig.Err(s.Route(endpick.Request{Tenant: "a", InputTokens: 60, Adopted: &endpick.Adopted{Endpoint: "a"}})))
+	require.NoError(t, rig.Err(s.Route(endpick.Request{Tenant: "b", InputTokens: 60, Adopted: &endpick.Adopted{Endpoint: "a", Mirrored: true}})))
+	_, err := s.route("a", 1, 0)
 	assert.Equal(t, 2, refused(t, err).Requests)
 	assert.Equal(t, 40.0, s.left("b"), "what another router has sent is paid for here too")
 	first.Done(endpick.Outcome{})
@@ -294,7 +277,7 @@ func TestAdopted(t *testing.T) {
 // before, and counted: afterwards the account is as if nothing had been wrong.
 func TestLimitsThatPanic(t *testing.T) {
 	broken := false
-	s := open(t, quota.Config{OutputWeight: 1, Limits: func(string) quota.Limits {
+	s := open(quota.Config{OutputWeight: 1, Limits: func(string) quota.Limits {
 		if broken {
 			panic("no limits")
 		}
@@ -303,19 +286,17 @@ func TestLimitsThatPanic(t *testing.T) {
 	first := rig.Must(s.route("a", 10, 0))
 	broken = true
 	second := rig.Must(s.route("a", 20, 0))
-	third, err := s.Route(endpick.Request{Tenant: "a", InputTokens: 5, Adopted: &endpick.Adopted{Endpoint: "a"}})
-	require.NoError(t, err)
+	third := rig.Must(s.Route(endpick.Request{Tenant: "a", InputTokens: 5, Adopted: &endpick.Adopted{Endpoint: "a"}}))
 	assert.EqualValues(t, 2, s.Stats().Panics)
 	assert.Equal(t, 65.0, s.left("a"))
 	broken = false
 	second.Done(endpick.Outcome{InputTokens: 30})
 	third.Done(endpick.Outcome{Status: endpick.Failed})
 	assert.Equal(t, 60.0, s.left("a"))
-	_, err = s.route("a", 1, 0)
+	_, err := s.route("a", 1, 0)
 	assert.Equal(t, 1, refused(t, err).Requests)
 	first.Done(endpick.Outcome{})
-	fourth, err := s.route("a", 1, 0)
-	require.NoError(t, err)
+	fourth := rig.Must(s.route("a", 1, 0))
 	_, err = s.route("a", 1, 0)
 	assert.Equal(t, 1, refused(t, err).Requests, "no more than before at once")
 	fourth.Done(endpick.Outcome{})
@@ -324,7 +305,7 @@ func TestLimitsThatPanic(t *testing.T) {
 // A debt arises when a request ends: tokens that flowed into a full bucket before
 // that are lost and do not pay for it afterwards.
 func TestTheDebtComesAfterTheFlow(t *testing.T) {
-	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 10, Burst: 100}), OutputWeight: 1})
+	s := open(quota.Config{Limits: all(quota.Limits{Rate: 10, Burst: 100}), OutputWeight: 1})
 	lease := rig.Must(s.route("a", 10, 0))
 	s.now = s.now.Add(10 * time.Second) // full for the last nine seconds
 	lease.Done(endpick.Outcome{InputTokens: 10, OutputTokens: 50})
@@ -337,7 +318,7 @@ func TestRetryAfterIsEnough(t *testing.T) {
 	for _, l := range []quota.Limits{
 		{Rate: 0.3, Burst: 7}, {Rate: 1e3 / 3., Burst: 1e9}, {Rate: 1e7 / 3., Burst: 1e15 / 7}, {Rate: 1e-3, Burst: 1},
 	} {
-		s := open(t, quota.Config{Limits: all(l)})
+		s := open(quota.Config{Limits: all(l)})
 		for used := 0; used < 200; used++ {
 			want := 1 + int(min(l.Burst, 1<<24)*float64(used%7)/8)
 			lease, err := s.route("a", want, 0)
@@ -350,18 +331,16 @@ func TestRetryAfterIsEnough(t *testing.T) {
 			lease.Done(endpick.Outcome{InputTokens: want})
 		}
 	}
-	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 1e-12, Burst: 1})})
+	s := open(quota.Config{Limits: all(quota.Limits{Rate: 1e-12, Burst: 1})})
+	require.NoError(t, rig.Err(s.route("a", 1, 0)))
 	_, err := s.route("a", 1, 0)
-	require.NoError(t, err)
-	_, err = s.route("a", 1, 0)
 	assert.Greater(t, refused(t, err).RetryAfter, 100*365*24*time.Hour, "longer than can be said is not at once")
 }
 
 // What has flowed in by another goroutine's later reading of the clock does not flow in twice.
 func TestReadingsThatAreLate(t *testing.T) {
-	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 10, Burst: 100})})
-	_, err := s.route("a", 100, 0)
-	require.NoError(t, err)
+	s := open(quota.Config{Limits: all(quota.Limits{Rate: 10, Burst: 100})})
+	require.NoError(t, rig.Err(s.route("a", 100, 0)))
 	s.now = s.now.Add(-9 * time.Second)
 	assert.Zero(t, s.left("a"))
 	s.now = s.now.Add(9*time.Second + 50*time.Millisecond)
@@ -373,7 +352,7 @@ func TestReadingsThatAreLate(t *testing.T) {
 func TestForgettingIsLikeItsTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		most := rapid.IntRange(1, 4).Draw(t, "most")
-		s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 1, Burst: 100, Requests: 3}), MaxTenants: most})
+		s := open(quota.Config{Limits: all(quota.Limits{Rate: 1, Burst: 100, Requests: 3}), MaxTenants: most})
 		open := map[string][]endpick.Lease{}
 		var idle []string // the least recently used first
 		known := map[string]bool{}
@@ -449,7 +428,7 @@ func TestBucketsHoldSomething(t *testing.T) {
 		{Rate: 0.001}:         1,
 		{Rate: 3, Burst: 0.5}: 1,
 	} {
-		s := open(t, quota.Config{Limits: all(limits)})
+		s := open(quota.Config{Limits: all(limits)})
 		l, err := s.route("a", 1, 0)
 		require.NoError(t, err, "%v", limits)
 		assert.Equal(t, []quota.Usage{{Tenant: "a", Requests: 1, Tokens: want - 1, Burst: want}}, s.quota.Tenants(s.now), "%v", limits)
@@ -460,11 +439,8 @@ func TestBucketsHoldSomething(t *testing.T) {
 // Tokens that flowed in before a limit changes did so at the old rate.
 func TestTheFlowIsThatOfItsTime(t *testing.T) {
 	limits := quota.Limits{Rate: 1, Burst: 100}
-	s := open(t, quota.Config{Limits: func(string) quota.Limits { return limits }})
-	use := func(tokens int) {
-		_, err := s.route("a", tokens, 0)
-		require.NoError(t, err)
-	}
+	s := open(quota.Config{Limits: func(string) quota.Limits { return limits }})
+	use := func(tokens int) { require.NoError(t, rig.Err(s.route("a", tokens, 0))) }
 	use(100)
 	s.now = s.now.Add(30 * time.Second)
 	limits = quota.Limits{Rate: 10, Burst: 1000}
@@ -480,12 +456,11 @@ func TestTheFlowIsThatOfItsTime(t *testing.T) {
 // As many tenants are remembered as the documentation says, and their names are copies:
 // the request's may be part of its body.
 func TestTenantsAreRemembered(t *testing.T) {
-	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 1, Burst: 10})})
+	s := open(quota.Config{Limits: all(quota.Limits{Rate: 1, Burst: 10})})
 	const most = 16_384
 	body := `{"user":"someone"}`
 	name := body[9:16]
-	_, err := s.route(name, 1, 0)
-	require.NoError(t, err)
+	require.NoError(t, rig.Err(s.route(name, 1, 0)))
 	remembered := s.quota.Tenants(s.now)[0].Tenant
 	require.Equal(t, "someone", remembered)
 	require.NotSame(t, unsafe.StringData(name), unsafe.StringData(remembered))
@@ -498,7 +473,7 @@ func TestTenantsAreRemembered(t *testing.T) {
 
 // The second time that a lease ends, it is no longer valid: nothing is given back twice.
 func TestALeaseEndsOnce(t *testing.T) {
-	q := open(t, quota.Config{Limits: all(quota.Limits{Rate: 1, Burst: 100, Requests: 2})}).quota
+	q := open(quota.Config{Limits: all(quota.Limits{Rate: 1, Burst: 100, Requests: 2})}).quota
 	now := time.Unix(1000, 0)
 	req := endpick.Request{Tenant: "a", InputTokens: 60}.At(now, 1, 1)
 	e := &endpick.Event{Lease: endpick.LeaseRef{Slot: 1, Generation: 1}, Request: &req, Candidate: &endpick.Candidate{}, Now: now, RoutedAt: now}

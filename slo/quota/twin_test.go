@@ -5,10 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/slo/quota"
+	"pgregory.net/rapid"
 )
 
 // entry is one change of a tenant's bucket.
@@ -49,7 +48,7 @@ func TestQuotaIsLikeItsTwin(t *testing.T) {
 				Requests: rapid.IntRange(0, 4).Draw(t, "requests"),
 			}
 		}
-		s := open(t, quota.Config{Limits: func(name string) quota.Limits { return limits[name] }, OutputWeight: weight})
+		s := open(quota.Config{Limits: func(name string) quota.Limits { return limits[name] }, OutputWeight: weight})
 		books := map[string]*book{}
 		type flight struct {
 			lease    endpick.Lease

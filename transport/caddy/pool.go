@@ -10,12 +10,11 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
-	"go.uber.org/zap"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/scrape"
+	"go.uber.org/zap"
 )
 
 // pools survive a reload: routers by the names of their pools, each as long as a

@@ -12,10 +12,9 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
-	"go.uber.org/zap"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport"
+	"go.uber.org/zap"
 )
 
 func init() {

@@ -21,14 +21,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/discover"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // following is a watcher that polls every second in a synctest bubble.
@@ -57,13 +56,9 @@ func follow(t *testing.T, config discover.Config, test func(*following)) {
 			panic("a logger")
 		}
 		w := rig.Must(discover.New(config))
-		ctx, cancel := context.WithCancel(t.Context())
-		var run sync.WaitGroup
-		run.Go(func() { w.Run(ctx) })
+		defer rig.Running(t.Context(), w.Run)()
 		time.Sleep(500 * time.Millisecond)
 		test(f)
-		cancel()
-		run.Wait()
 	})
 }
 
@@ -214,10 +209,7 @@ func TestConfig(t *testing.T) {
 		"Router": {Source: list}, "Source": {Router: router},
 		"Interval": {Router: router, Source: list, Interval: -1}, "Timeout": {Router: router, Source: list, Timeout: -1},
 	} {
-		_, err := discover.New(c)
-		var ce *endpick.ConfigError
-		require.ErrorAs(t, err, &ce)
-		assert.Equal(t, "discover.Config."+field, ce.Field)
+		assert.Equal(t, "discover.Config."+field, rig.Field(discover.New(c)))
 	}
 	for want, s := range map[string]discover.Source{
 		"discover.DNS.Name is empty":                           &discover.DNS{Port: 80},
@@ -228,8 +220,7 @@ func TestConfig(t *testing.T) {
 		"discover.Config.Source is nil":                        (*discover.DNS)(nil),
 		"discover.File has no path":                            discover.File(""),
 	} {
-		_, err := discover.New(discover.Config{Router: router, Source: s})
-		assert.EqualError(t, err, "endpick: config: "+want)
+		assert.EqualError(t, rig.Err(discover.New(discover.Config{Router: router, Source: s})), "endpick: config: "+want)
 	}
 	_, err := discover.New(discover.Config{Router: router, Source: &discover.DNS{SRV: true, Name: "models.test"}})
 	require.NoError(t, err, "the records have the port")
@@ -508,8 +499,7 @@ func TestDNS(t *testing.T) {
 		list, err := d.Endpoints(t.Context())
 		assert.Error(t, err, "half an answer: %v", list)
 		z.addresses = z.addresses[:2]
-		_, err = d.Endpoints(t.Context())
-		assert.NotErrorIs(t, err, discover.ErrEmpty, "the other half is empty")
+		assert.NotErrorIs(t, rig.Err(d.Endpoints(t.Context())), discover.ErrEmpty, "the other half is empty")
 	}
 	z.fails = 0
 
@@ -556,8 +546,7 @@ func TestSRV(t *testing.T) {
 	list = rig.Must(s.Endpoints(t.Context()))
 	assert.Empty(t, list, "there is no such service")
 	z.set(3)
-	_, err := s.Endpoints(t.Context())
-	assert.ErrorIs(t, err, discover.ErrEmpty)
+	assert.ErrorIs(t, rig.Err(s.Endpoints(t.Context())), discover.ErrEmpty)
 }
 
 // Each way in which a list may be cut off, malformed or refused is reported with its line and
@@ -605,8 +594,7 @@ func TestMistakesHaveALine(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	assert.EqualError(t, err, path+"?: no such file or directory")
 	require.NoError(t, os.WriteFile(path, []byte("#"), 0o600))
-	_, err = discover.File(path).Endpoints(t.Context())
-	require.ErrorIs(t, err, discover.ErrEmpty)
+	require.ErrorIs(t, rig.Err(discover.File(path).Endpoints(t.Context())), discover.ErrEmpty)
 }
 
 // Everything that a file says of a server is taken over, including rank 0.
@@ -739,7 +727,7 @@ func TestASourceIsAskedByOne(t *testing.T) {
 	var change discover.Change
 	var asking sync.Mutex
 	asked := 0
-	w, _ := watch(t, source(func(context.Context) ([]endpick.Endpoint, error) {
+	w, _ := watch(source(func(context.Context) ([]endpick.Endpoint, error) {
 		if assert.True(t, asking.TryLock()) {
 			defer asking.Unlock()
 			asked++
@@ -761,7 +749,7 @@ func TestASourceIsAskedByOne(t *testing.T) {
 	assert.Equal(t, 200, asked)
 }
 
-func watch(t *testing.T, source discover.Source, change *discover.Change) (*discover.Watcher, *endpick.Router) {
+func watch(source discover.Source, change *discover.Change) (*discover.Watcher, *endpick.Router) {
 	router := rig.Must(endpick.New(endpick.Config{}))
 	w := rig.Must(discover.New(discover.Config{Router: router, Source: source, OnChange: func(c discover.Change) { *change = c }}))
 	return w, router
@@ -771,7 +759,7 @@ func watch(t *testing.T, source discover.Source, change *discover.Change) (*disc
 func TestASourceThatKeepsItsList(t *testing.T) {
 	var change discover.Change
 	list := []endpick.Endpoint{{Address: "a"}, {Address: "b"}}
-	w, router := watch(t, source(func(context.Context) ([]endpick.Endpoint, error) { return list, nil }), &change)
+	w, router := watch(source(func(context.Context) ([]endpick.Endpoint, error) { return list, nil }), &change)
 	require.NoError(t, w.Poll(t.Context()))
 	list[1] = endpick.Endpoint{Address: "c"}
 	require.NoError(t, w.Poll(t.Context()))
@@ -785,7 +773,7 @@ func TestASourceThatKeepsItsList(t *testing.T) {
 func TestListsThatAreNone(t *testing.T) {
 	var change discover.Change
 	list, fails := []endpick.Endpoint{{Address: "a"}}, fmt.Errorf("half of it")
-	w, router := watch(t, source(func(context.Context) ([]endpick.Endpoint, error) { return list, fails }), &change)
+	w, router := watch(source(func(context.Context) ([]endpick.Endpoint, error) { return list, fails }), &change)
 	require.ErrorIs(t, w.Poll(t.Context()), fails)
 	fails = fmt.Errorf("%w: none is ready", discover.ErrEmpty)
 	require.ErrorIs(t, w.Poll(t.Context()), discover.ErrEmpty)
@@ -804,7 +792,7 @@ func TestDefaults(t *testing.T) {
 		start := time.Now()
 		var asked []time.Duration
 		var change discover.Change
-		w, _ := watch(t, source(func(ctx context.Context) ([]endpick.Endpoint, error) {
+		w, _ := watch(source(func(ctx context.Context) ([]endpick.Endpoint, error) {
 			asked = append(asked, time.Since(start))
 			until, _ := ctx.Deadline()
 			assert.Equal(t, 5*time.Second, time.Until(until))
@@ -851,6 +839,5 @@ func TestAFileThatIsTooLong(t *testing.T) {
 	require.NoError(t, os.Truncate(path, 16<<20))
 	assert.Len(t, rig.Must(discover.File(path).Endpoints(t.Context())), 1)
 	require.NoError(t, os.Truncate(path, 16<<20+1))
-	_, err := discover.File(path).Endpoints(t.Context())
-	require.EqualError(t, err, path+": is longer than 16777216 bytes")
+	require.EqualError(t, rig.Err(discover.File(path).Endpoints(t.Context())), path+": is longer than 16777216 bytes")
 }

@@ -7,9 +7,8 @@ import (
 	"runtime/debug"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick/transport/internal/host"
+	"github.com/stretchr/testify/require"
 )
 
 // A file is closed when it has been read, also if it can't be.

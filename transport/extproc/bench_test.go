@@ -3,6 +3,7 @@ package extproc_test
 import (
 	"fmt"
 	"io"
+	"net"
 	"runtime/metrics"
 	"slices"
 	"strconv"
@@ -11,15 +12,14 @@ import (
 	"testing"
 	"time"
 
-	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
-	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
-	"google.golang.org/grpc"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/extproc"
+	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/grpc"
 )
 
 // echo is the cheapest possible processor: it returns what it receives, in mode
@@ -77,7 +77,7 @@ func BenchmarkAdded(b *testing.B) {
 					{conn: processor(b, func(g *grpc.Server) {
 						extprocv3.RegisterExternalProcessorServer(g, echo{buffered: mode == atOnce})
 					})},
-					{conn: processor(b, func(g *grpc.Server) { hundred(b).Register(g) })},
+					{conn: processor(b, func(g *grpc.Server) { hundred().Register(g) })},
 				}
 				for _, s := range sides {
 					s.measure(b, mode, body) // dials
@@ -129,7 +129,7 @@ func report(b *testing.B, echoed, picked *side) {
 }
 
 // hundred returns a picker over 100 endpoints.
-func hundred(b *testing.B) *extproc.Server {
+func hundred() *extproc.Server {
 	config := all.LMetric()
 	for i := range 100 {
 		config.Endpoints = append(config.Endpoints, endpick.Endpoint{Address: fmt.Sprintf("10.0.0.%d:8000", i+1), Models: []string{"m"}})
@@ -141,7 +141,7 @@ func hundred(b *testing.B) *extproc.Server {
 
 // processor returns a connection to a processor until the benchmark ends.
 func processor(b *testing.B, register func(*grpc.Server)) *grpc.ClientConn {
-	g, l := grpc.NewServer(), listener(b, "127.0.0.1:0")
+	g, l := grpc.NewServer(), rig.Must(net.Listen("tcp", "127.0.0.1:0"))
 	register(g)
 	go g.Serve(l)
 	b.Cleanup(g.Stop)

@@ -6,14 +6,13 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport"
 	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
-
-	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/transport"
 )
 
 // conversation is the stream of messages about one request.

@@ -17,16 +17,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/envoy"
+	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/endpick/endpick/transport/extproc"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
-
-	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/envoy"
-	"github.com/endpick/endpick/internal/lab/rig"
-	"github.com/endpick/endpick/transport/extproc"
 )
 
 const documented = "../../examples/epp/envoy.yaml"
@@ -324,7 +323,7 @@ func (hung) Process(stream extprocv3.ExternalProcessor_ProcessServer) error {
 func TestEnvoyAndAHungPicker(t *testing.T) {
 	g := grpc.NewServer(secured())
 	extprocv3.RegisterExternalProcessorServer(g, hung{})
-	l := listener(t, "127.0.0.1:0")
+	l := rig.Must(net.Listen("tcp", "127.0.0.1:0"))
 	go g.Serve(l)
 	defer g.Stop()
 	url := envoy.Start(t, documented, l.Addr().String(), nil, "message_timeout: 5s", "message_timeout: 0.2s")
@@ -385,8 +384,7 @@ func TestEnvoyAndAKilledEngine(t *testing.T) {
 		clients.Go(func() {
 			response, err := http.Post(url+chatPath, "application/json", strings.NewReader(chatBody))
 			if assert.NoError(t, err) {
-				_, err = io.ReadFull(response.Body, make([]byte, 52))
-				assert.NoError(t, err)
+				assert.NoError(t, rig.Err(io.ReadFull(response.Body, make([]byte, 52))))
 				streams.Done()
 				got, err := io.ReadAll(response.Body)
 				assert.Error(t, err)

@@ -7,13 +7,12 @@ import (
 	"fmt"
 	"net"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/extproc"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 )
 
 func pick(ctx context.Context, config endpick.Config, tlsConfig *tls.Config) error {

@@ -8,10 +8,9 @@ import (
 	"strconv"
 	"strings"
 
-	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport"
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 )
 
 // choice is the answer to the proxy.

@@ -12,6 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/extproc"
 	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"github.com/stretchr/testify/assert"
@@ -19,11 +23,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
-
-	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/rig"
-	"github.com/endpick/endpick/transport"
-	"github.com/endpick/endpick/transport/extproc"
 )
 
 // The requirements of proposal 004, v1.0.0, and of Envoy's external_processor.proto
@@ -418,8 +417,7 @@ func TestProtocol(t *testing.T) {
 			m := requestHeaders(true)
 			m.ObservabilityMode = true
 			c.send(m)
-			_, err := c.stream.Recv()
-			require.EqualError(t, err, "EOF")
+			require.EqualError(t, rig.Err(c.stream.Recv()), "EOF")
 		}},
 		{"two requests on one stream are refused", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			c.request(chatBody)

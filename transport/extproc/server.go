@@ -9,6 +9,9 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/check"
+	"github.com/endpick/endpick/transport"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -16,10 +19,6 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
-
-	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/check"
-	"github.com/endpick/endpick/transport"
 )
 
 // Server is an endpoint picker. Make one with [New]. It is safe for concurrent use.

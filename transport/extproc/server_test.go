@@ -18,6 +18,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/envoy"
+	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/extproc"
+	"github.com/endpick/endpick/transport/health"
+	"github.com/endpick/endpick/transport/transporttest"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
@@ -32,14 +39,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
-
-	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/envoy"
-	"github.com/endpick/endpick/internal/lab/rig"
-	"github.com/endpick/endpick/transport"
-	"github.com/endpick/endpick/transport/extproc"
-	"github.com/endpick/endpick/transport/health"
-	"github.com/endpick/endpick/transport/transporttest"
 )
 
 var noTLS = insecure.NewCredentials()
@@ -139,13 +138,9 @@ func newWorld(t testing.TB, config extproc.Config, endpoints ...endpick.Endpoint
 	return w
 }
 
-func listener(t testing.TB, address string) net.Listener {
-	return rig.Must(net.Listen("tcp", address))
-}
-
 // listen serves a picker at an address. stop drains it, and waits until it has ended.
 func listen(t testing.TB, server *extproc.Server, address string, options ...grpc.ServerOption) (at string, drain, stop func()) {
-	l := listener(t, address)
+	l := rig.Must(net.Listen("tcp", address))
 	ctx, drain := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(ctx, l, options...) }()
@@ -217,8 +212,7 @@ func (c *talk) recv() *extprocv3.ProcessingResponse {
 func (c *talk) ends() {
 	c.t.Helper()
 	require.NoError(c.t, c.stream.CloseSend())
-	_, err := c.stream.Recv()
-	require.EqualError(c.t, err, "EOF")
+	require.EqualError(c.t, rig.Err(c.stream.Recv()), "EOF")
 }
 
 func headers(pairs ...string) *corev3.HeaderMap {
@@ -391,18 +385,13 @@ func TestConfig(t *testing.T) {
 		"extproc.Config.DrainTimeout":      {Dispatcher: transport.Config{Router: good}, DrainTimeout: -1},
 		"extproc.Config.Dispatcher.Router": {Dispatcher: transport.Config{Router: router("gpu-0:8000")}},
 	} {
-		_, err := extproc.New(c)
-		var ce *endpick.ConfigError
-		require.ErrorAs(t, err, &ce)
-		assert.Equal(t, field, ce.Field)
+		assert.Equal(t, field, rig.Field(extproc.New(c)))
 	}
 	for _, address := range []string{"10.0.0.1:80", "[fd00::1]:80", "http://10.0.0.1", "https://user:secret@10.0.0.1/base", "h2c://10.0.0.1:8000"} {
-		_, err := extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router(address)}})
-		assert.NoError(t, err, address)
+		assert.NoError(t, rig.Err(extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router(address)}})), address)
 	}
 	for _, address := range []string{"10.0.0.1", "10.0.0.1:http", "http://gpu-0:8000", "fd00::1", "10.0.0.1:99999"} {
-		_, err := extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router(address)}})
-		assert.Error(t, err, address)
+		assert.Error(t, rig.Err(extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router(address)}})), address)
 	}
 }
 
@@ -619,13 +608,13 @@ func TestDrainingEnds(t *testing.T) {
 
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
-	assert.NoError(t, w.server.Serve(gone, listener(t, "127.0.0.1:0")), "done before it began")
+	assert.NoError(t, w.server.Serve(gone, rig.Must(net.Listen("tcp", "127.0.0.1:0"))), "done before it began")
 }
 
 // A listener that fails ends the streams, too.
 func TestServingEndsWithItsListener(t *testing.T) {
 	w := newWorld(t, extproc.Config{})
-	l, ended := listener(t, "127.0.0.1:0"), make(chan error, 1)
+	l, ended := rig.Must(net.Listen("tcp", "127.0.0.1:0")), make(chan error, 1)
 	go func() { ended <- w.server.Serve(t.Context(), l) }()
 	w.conn = connect(t, l.Addr().String(), noTLS)
 	w.talk(t, inPieces).request(chatBody)
@@ -664,7 +653,7 @@ func TestThePickerConforms(t *testing.T) {
 	for _, mode := range []string{inPieces, whole} {
 		t.Run(mode, func(t *testing.T) {
 			all := &pickers{}
-			l := listener(t, "127.0.0.1:0")
+			l := rig.Must(net.Listen("tcp", "127.0.0.1:0"))
 			g := grpc.NewServer(secured(), grpc.MaxRecvMsgSize(64<<20))
 			extprocv3.RegisterExternalProcessorServer(g, all)
 			go g.Serve(l)

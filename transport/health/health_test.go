@@ -19,14 +19,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/health"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // servers answer requests and checks in a synctest bubble. The state of a host is a
@@ -134,7 +133,7 @@ func open(t *testing.T, config health.Config, test func(*testing.T, *cluster)) {
 		}
 		c.monitor = rig.Must(health.New(config))
 		c.tr = rig.Must(transport.New(transport.Config{Router: c.router, Base: c.servers, Health: c.monitor}))
-		defer running(t, c.monitor)()
+		defer rig.Running(t.Context(), c.monitor.Run)()
 		time.Sleep(500 * time.Millisecond) // from now on halfway between two rounds
 		test(t, c)
 	})
@@ -146,14 +145,6 @@ func endpoints(ids ...string) (all []endpick.Endpoint) {
 		all = append(all, endpick.Endpoint{ID: id, Address: id})
 	}
 	return all
-}
-
-// running lets a monitor run until stop is called, which waits for its end.
-func running(t *testing.T, m *health.Monitor) (stop func()) {
-	ctx, cancel := context.WithCancel(t.Context())
-	var run sync.WaitGroup
-	run.Go(func() { m.Run(ctx) })
-	return func() { cancel(); run.Wait() }
 }
 
 // ask sends one request, and returns its status and how long it took.
@@ -392,7 +383,7 @@ func TestAServerThatHangsIsAskedOnce(t *testing.T) {
 		s := newServers()
 		s.set("hang", "a")
 		monitor, _ := alone(health.Config{Interval: time.Second, Timeout: 5 * time.Second}, s.RoundTrip)
-		defer running(t, monitor)()
+		defer rig.Running(t.Context(), monitor.Run)()
 		time.Sleep(4500 * time.Millisecond)
 		assert.Equal(t, []int{1, 5}, []int{s.checked("a"), s.checked("b")})
 		time.Sleep(5 * time.Second)
@@ -423,14 +414,10 @@ func TestConfig(t *testing.T) {
 	for field, c := range map[string]health.Config{
 		"Router": {}, "Interval": {Router: router, Interval: -1}, "Timeout": {Router: router, Timeout: -1}, "Failures": {Router: router, Failures: -1},
 	} {
-		_, err := health.New(c)
-		var ce *endpick.ConfigError
-		require.ErrorAs(t, err, &ce)
-		assert.Equal(t, "health.Config."+field, ce.Field)
+		assert.Equal(t, "health.Config."+field, rig.Field(health.New(c)))
 	}
 	m := rig.Must(health.New(health.Config{Router: router}))
-	_, err := transport.New(transport.Config{Router: rig.Must(endpick.New(endpick.Config{})), Health: m})
-	assert.ErrorAs(t, err, new(*endpick.ConfigError))
+	assert.ErrorAs(t, rig.Err(transport.New(transport.Config{Router: rig.Must(endpick.New(endpick.Config{})), Health: m})), new(*endpick.ConfigError))
 }
 
 // The monitor's default client uses one connection and does not follow
@@ -565,7 +552,7 @@ func TestDefaults(t *testing.T) {
 			}
 			return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
 		})
-		stop := running(t, m)
+		stop := rig.Running(t.Context(), m.Run)
 		time.Sleep(time.Second)
 		dead.Store(true)
 		// Asked at 2 s, timed out at 4 s and asked again, timed out at 6 s.
@@ -641,7 +628,7 @@ func TestOnChangeMayPanic(t *testing.T) {
 			}
 			return &http.Response{StatusCode: code, Body: http.NoBody}, nil
 		})
-		stop := running(t, m)
+		stop := rig.Running(t.Context(), m.Run)
 		time.Sleep(1500 * time.Millisecond)
 		dead.Store(true)
 		time.Sleep(5 * time.Second)
@@ -752,7 +739,7 @@ func TestManyDeadAreSeldomChecked(t *testing.T) {
 				clear(asked)
 				return n
 			}
-			stop := running(t, m)
+			stop := rig.Running(t.Context(), m.Run)
 			time.Sleep(61 * time.Second)
 			took("")
 			time.Sleep(2 * time.Minute)

@@ -7,12 +7,11 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
-
-	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/transport"
 )
 
 // The semantic conventions for generative AI, spelled out because they are not

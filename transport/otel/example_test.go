@@ -9,11 +9,10 @@ import (
 	"net/http/httputil"
 	"strings"
 
-	sdk "go.opentelemetry.io/otel/sdk/trace"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/otel"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
 )
 
 func traced(router *endpick.Router) (http.Handler, error) {

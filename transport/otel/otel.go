@@ -6,13 +6,12 @@ import (
 	"net/http"
 	"sync/atomic"
 
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
-
-	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/transport"
 )
 
 const scope = "github.com/endpick/endpick/transport/otel"

@@ -13,6 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/otel"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
@@ -21,11 +25,6 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
-
-	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/rig"
-	"github.com/endpick/endpick/transport"
-	"github.com/endpick/endpick/transport/otel"
 )
 
 const (
@@ -107,7 +106,7 @@ func newClient(t *testing.T, tracer *otel.Tracer, addresses ...string) *http.Cli
 	return &http.Client{Transport: tracer.RoundTripper(routed)}
 }
 
-func post(t *testing.T, ctx context.Context, c *http.Client, path, body string, headers ...string) (int, error) {
+func post(ctx context.Context, c *http.Client, path, body string, headers ...string) (int, error) {
 	req := rig.Must(http.NewRequestWithContext(ctx, http.MethodPost, "http://gateway"+path, strings.NewReader(body)))
 	for i := 0; i < len(headers); i += 2 {
 		req.Header.Set(headers[i], headers[i+1])
@@ -131,7 +130,7 @@ func TestSpan(t *testing.T) {
 	e := startEngine(t, nil)
 	spare := startEngine(t, nil)
 	c := newClient(t, otel.New(otel.Config{Provider: provider}), spare.URL, strings.Replace(e.URL, "http://", "http://user:password@", 1), spare.URL)
-	_ = rig.Must(post(t, t.Context(), c, "/v1/chat/completions", stream, "X-Slo-Ttft-Ms", "60000", "X-Slo-Tpot-Ms", "30000"))
+	_ = rig.Must(post(t.Context(), c, "/v1/chat/completions", stream, "X-Slo-Ttft-Ms", "60000", "X-Slo-Tpot-Ms", "30000"))
 	s := r.wait(t, 1)[0]
 	assert.Equal(t, "github.com/endpick/endpick/transport/otel", s.InstrumentationScope.Name)
 	assert.Equal(t, "chat m", s.Name)
@@ -181,7 +180,7 @@ func TestAttempts(t *testing.T) {
 	unhealthy := startEngine(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) })
 	well := startEngine(t, nil)
 	c := newClient(t, otel.New(otel.Config{Provider: provider}), well.URL, unhealthy.URL)
-	_ = rig.Must(post(t, t.Context(), c, "/v1/completions", `{"model":"m","stream":true,"prompt":"x"}`))
+	_ = rig.Must(post(t.Context(), c, "/v1/completions", `{"model":"m","stream":true,"prompt":"x"}`))
 	s := r.wait(t, 1)[0]
 	assert.Equal(t, "text_completion m", s.Name)
 	assert.Equal(t, codes.Unset, s.Status.Code, "it was served")
@@ -227,7 +226,7 @@ func TestFailures(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, provider := newRecorder()
 			c := newClient(t, otel.New(otel.Config{Provider: provider}), tc.address)
-			_, _ = post(t, t.Context(), c, tc.path, tc.body)
+			_, _ = post(t.Context(), c, tc.path, tc.body)
 			s := r.wait(t, 1)[0]
 			got := attributes(s.Attributes)
 			assert.Equal(t, tc.code, s.Status.Code)
@@ -238,7 +237,7 @@ func TestFailures(t *testing.T) {
 	}
 	t.Run("no endpoint", func(t *testing.T) {
 		r, provider := newRecorder()
-		_, err := post(t, t.Context(), newClient(t, otel.New(otel.Config{Provider: provider})), "/v1/embeddings", `{"model":"`+strings.Repeat("é", 128)+`","input":"x"}`)
+		_, err := post(t.Context(), newClient(t, otel.New(otel.Config{Provider: provider})), "/v1/embeddings", `{"model":"`+strings.Repeat("é", 128)+`","input":"x"}`)
 		require.ErrorAs(t, err, new(*endpick.NoEndpointError))
 		s := r.wait(t, 1)[0]
 		assert.Equal(t, "embeddings "+strings.Repeat("é", 128), s.Name)
@@ -255,7 +254,7 @@ func TestFailures(t *testing.T) {
 		})
 		ctx, leave := context.WithCancel(t.Context())
 		go func() { <-arrived; leave() }()
-		_, err := post(t, ctx, newClient(t, otel.New(otel.Config{Provider: provider}), e.URL), "/v1/chat/completions", stream)
+		_, err := post(ctx, newClient(t, otel.New(otel.Config{Provider: provider}), e.URL), "/v1/chat/completions", stream)
 		require.ErrorIs(t, err, context.Canceled)
 		s := r.wait(t, 1)[0]
 		assert.Equal(t, "canceled", attributes(s.Attributes)["error.type"])
@@ -271,7 +270,7 @@ func TestParents(t *testing.T) {
 			r, provider := newRecorder()
 			e := startEngine(t, nil)
 			c := newClient(t, otel.New(otel.Config{Provider: provider, TrustParent: trusted}), e.URL)
-			_ = rig.Must(post(t, t.Context(), c, "/v1/chat/completions", stream, "Traceparent", theirs, "Tracestate", "vendor=x"))
+			_ = rig.Must(post(t.Context(), c, "/v1/chat/completions", stream, "Traceparent", theirs, "Tracestate", "vendor=x"))
 			s := r.wait(t, 1)[0]
 			if trusted {
 				assert.Equal(t, "b7ad6b7169203331", s.Parent.SpanID().String())
@@ -292,7 +291,7 @@ func TestParents(t *testing.T) {
 		e := startEngine(t, nil)
 		c := newClient(t, otel.New(otel.Config{Provider: provider}), e.URL)
 		ctx, outer := provider.Tracer("host").Start(t.Context(), "outer")
-		_ = rig.Must(post(t, ctx, c, "/v1/chat/completions", stream, "Traceparent", theirs))
+		_ = rig.Must(post(ctx, c, "/v1/chat/completions", stream, "Traceparent", theirs))
 		s := r.wait(t, 1)[0]
 		assert.Equal(t, outer.SpanContext().SpanID(), s.Parent.SpanID())
 	})
@@ -314,7 +313,7 @@ func TestNotSampled(t *testing.T) {
 		},
 	}))
 	t.Cleanup(routed.CloseIdleConnections)
-	_ = rig.Must(post(t, t.Context(), &http.Client{Transport: tracer.RoundTripper(routed)}, "/v1/chat/completions", stream))
+	_ = rig.Must(post(t.Context(), &http.Client{Transport: tracer.RoundTripper(routed)}, "/v1/chat/completions", stream))
 	assert.False(t, asked)
 	assert.True(t, strings.HasSuffix(e.headers[0].Get("Traceparent"), "-00"))
 }
@@ -376,8 +375,7 @@ func failing(t *testing.T, path string) tracetest.SpanStub {
 	next := roundTripper(func(*http.Request) (*http.Response, error) { return nil, http.ErrHandlerTimeout })
 	req := rig.Must(http.NewRequest(http.MethodPost, "http://gateway", nil))
 	req.URL.Path = path
-	_, err := otel.New(otel.Config{Provider: provider}).RoundTripper(next).RoundTrip(req)
-	require.ErrorIs(t, err, http.ErrHandlerTimeout)
+	require.ErrorIs(t, rig.Err(otel.New(otel.Config{Provider: provider}).RoundTripper(next).RoundTrip(req)), http.ErrHandlerTimeout)
 	return r.wait(t, 1)[0]
 }
 

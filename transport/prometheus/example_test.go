@@ -7,13 +7,12 @@ import (
 	"net/http/httptest"
 	"strings"
 
-	prom "github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/prometheus"
+	prom "github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 func measured(config endpick.Config, registry *prom.Registry) (*transport.Transport, error) {

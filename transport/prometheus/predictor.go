@@ -4,9 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	prom "github.com/prometheus/client_golang/prometheus"
-
 	"github.com/endpick/endpick"
+	prom "github.com/prometheus/client_golang/prometheus"
 )
 
 // Predictor returns a predictor that passes everything on to p and times it; nil

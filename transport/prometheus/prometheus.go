@@ -5,8 +5,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	prom "github.com/prometheus/client_golang/prometheus"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/check"
 	"github.com/endpick/endpick/predict"
@@ -14,6 +12,7 @@ import (
 	"github.com/endpick/endpick/slo/delay"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/health"
+	prom "github.com/prometheus/client_golang/prometheus"
 )
 
 // Config configures Metrics. The zero value is a usable default.

@@ -3,14 +3,13 @@ package prometheus
 import (
 	"unicode/utf8"
 
-	prom "github.com/prometheus/client_golang/prometheus"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/slo/delay"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/health"
+	prom "github.com/prometheus/client_golang/prometheus"
 )
 
 // view is a snapshot of the sources.

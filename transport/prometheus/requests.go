@@ -5,13 +5,12 @@ import (
 	"net/http"
 	"strconv"
 
-	prom "github.com/prometheus/client_golang/prometheus"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/slo"
 	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/slo/quota"
 	"github.com/endpick/endpick/transport"
+	prom "github.com/prometheus/client_golang/prometheus"
 )
 
 // families are the metrics that are counted when requests end.

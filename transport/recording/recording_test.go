@@ -10,10 +10,9 @@ import (
 	"testing/iotest"
 	"time"
 
+	"github.com/endpick/endpick/transport/recording"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick/transport/recording"
 )
 
 func ptr[T any](v T) *T { return &v }

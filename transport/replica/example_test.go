@@ -6,14 +6,13 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/health"
 	"github.com/endpick/endpick/transport/replica"
+	"github.com/nats-io/nats.go"
 )
 
 func shared(ctx context.Context, endpoints []endpick.Endpoint, name string) (*transport.Transport, error) {

@@ -7,9 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/endpick/endpick/internal/check"
+	"github.com/nats-io/nats.go"
 )
 
 // Dial connects to a NATS server, or to one of several whose URLs are separated by commas,

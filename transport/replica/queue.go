@@ -47,9 +47,7 @@ const (
 	outcome
 )
 
-func newQueue() *queue {
-	return &queue{wake: make(chan struct{}, 1), soon: make(chan struct{}, 1)}
-}
+func newQueue() *queue { return &queue{wake: make(chan struct{}, 1), soon: make(chan struct{}, 1)} }
 
 func (q *queue) put(e *event, blocks []uint64, signal chan struct{}) {
 	q.mu.Lock()

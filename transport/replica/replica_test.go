@@ -14,9 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
@@ -24,6 +21,8 @@ import (
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/health"
 	"github.com/endpick/endpick/transport/replica"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // hub is a bus in memory.
@@ -442,10 +441,7 @@ func TestConfig(t *testing.T) {
 		"Forget":    {Key: key, Forget: time.Second - 1},
 		"MaxBlocks": {Key: key, MaxBlocks: -1},
 	} {
-		_, err := replica.New(c)
-		var bad *endpick.ConfigError
-		require.ErrorAs(t, err, &bad)
-		assert.Equal(t, "replica.Config."+field, bad.Field)
+		assert.Equal(t, "replica.Config."+field, rig.Field(replica.New(c)))
 	}
 	g := start(t, newHub(), func(c *replica.Config, _ *endpick.Config) { c.Forget = time.Second })
 	eventually(t, "it runs", func() bool { return g.replica.Status().Running })
@@ -458,9 +454,7 @@ func TestConfig(t *testing.T) {
 
 // A replica that is not running costs a decision no allocation.
 func TestAllocs(t *testing.T) {
-	if rig.Race {
-		t.Skip("sync.Pool forgets")
-	}
+	rig.SkipUnderRace(t, "sync.Pool forgets")
 	quiet := rig.Must(replica.New(replica.Config{Key: key}))
 	router := rig.Must(endpick.New(endpick.Config{Endpoints: endpoints(3), Policy: endpick.Policy{Admitters: []endpick.Admitter{quiet}}}))
 	blocks := blocksOf(1, 64)

@@ -15,12 +15,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport/scrape"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // site is servers with pages, by host and path. A missing page is a 404.
@@ -126,7 +125,7 @@ func known() map[string]string {
 }
 
 // newInspector is an inspector of a router with these endpoints, whose servers at plays.
-func newInspector(t testing.TB, config scrape.InspectorConfig, at http.RoundTripper, endpoints ...endpick.Endpoint) (*endpick.Router, *scrape.Inspector, *errorList) {
+func newInspector(config scrape.InspectorConfig, at http.RoundTripper, endpoints ...endpick.Endpoint) (*endpick.Router, *scrape.Inspector, *errorList) {
 	router := rig.Must(endpick.New(endpick.Config{Endpoints: endpoints, Clock: func() time.Time { return time.Now().Add(-time.Hour) }}))
 	errs := &errorList{}
 	config.Router, config.Client, config.OnError = router, &http.Client{Transport: at}, errs.add
@@ -176,7 +175,7 @@ func TestInspectorReadsEachEngine(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(tc.host, tc.rank), func(t *testing.T) {
 			e := endpick.Endpoint{ID: "e", Address: tc.host, Ranked: tc.rank >= 0, Rank: max(tc.rank, 0)}
-			router, s, errs := newInspector(t, scrape.InspectorConfig{}, &site{pages: known()}, e)
+			router, s, errs := newInspector(scrape.InspectorConfig{}, &site{pages: known()}, e)
 			s.Poll(t.Context())
 			got, ok := s.Facts(&e)
 			if tc.err != nil {
@@ -203,7 +202,7 @@ func TestInspectorFollowsTheMemory(t *testing.T) {
 	const soon = time.Second / 4
 	synctest.Test(t, func(t *testing.T) {
 		at := &site{pages: known()}
-		router, s, errs := newInspector(t, scrape.InspectorConfig{Interval: time.Minute}, at, endpick.Endpoint{ID: "e", Address: "ollama2"})
+		router, s, errs := newInspector(scrape.InspectorConfig{Interval: time.Minute}, at, endpick.Endpoint{ID: "e", Address: "ollama2"})
 		in := func() (all []string) {
 			for _, r := range router.Endpoints()[0].Candidate.Endpoint.Residents {
 				if r.State == endpick.InMemory {
@@ -212,7 +211,7 @@ func TestInspectorFollowsTheMemory(t *testing.T) {
 			}
 			return all
 		}
-		defer running(t, s.Run)()
+		defer rig.Running(t.Context(), s.Run)()
 		time.Sleep(1500 * time.Millisecond)
 		assert.Equal(t, []string{"b:7b"}, in())
 		assert.WithinDuration(t, router.Now(), router.Endpoints()[0].Candidate.Endpoint.ResidentsAt, 2*time.Second)
@@ -249,26 +248,23 @@ func TestInspectorFollowsTheMemory(t *testing.T) {
 // A server that dies when its models have just changed is asked less often again, and one whose models
 // come and go each time it is asked no more often than its pages are short.
 func TestInspectorAsksNoMoreOftenThanItMust(t *testing.T) {
-	for _, tc := range []struct {
-		trouble func(*site)
-		times   int
-	}{
-		{func(at *site) {
+	for times, trouble := range map[int]func(*site){
+		32: func(at *site) {
 			time.AfterFunc(100*time.Millisecond, func() { at.change(func() { at.down = errNet500 }) })
-		}, 32},
-		{func(at *site) {
+		},
+		12: func(at *site) {
 			at.before = func() {
 				at.pages["ollama2/api/ps"] = fmt.Sprintf(`{"models":[{"name":"%d"}]%2000000s}`, at.asked["ollama2/api/ps"]%2, "")
 			}
-		}, 12},
+		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			at := &site{pages: known()}
-			tc.trouble(at)
-			_, s, errs := newInspector(t, scrape.InspectorConfig{Interval: time.Minute}, at, endpick.Endpoint{ID: "e", Address: "ollama2"})
-			defer running(t, s.Run)()
+			trouble(at)
+			_, s, errs := newInspector(scrape.InspectorConfig{Interval: time.Minute}, at, endpick.Endpoint{ID: "e", Address: "ollama2"})
+			defer rig.Running(t.Context(), s.Run)()
 			time.Sleep(time.Minute)
-			assert.InDelta(t, tc.times, at.times("ollama2/v1/models"), 2)
+			assert.InDelta(t, times, at.times("ollama2/v1/models"), 2)
 			for _, err := range errs.take() {
 				assert.ErrorIs(t, err, errNet500)
 			}
@@ -281,8 +277,8 @@ func TestInspectorAsksNoMoreOftenThanItMust(t *testing.T) {
 func TestInspectorAndTheHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := &site{pages: known()}
-		router, s, _ := newInspector(t, scrape.InspectorConfig{}, at, endpick.Endpoint{ID: "a", Address: "vllm", MaxSequences: 7, Models: []string{"mine"}})
-		defer running(t, s.Run)()
+		router, s, _ := newInspector(scrape.InspectorConfig{}, at, endpick.Endpoint{ID: "a", Address: "vllm", MaxSequences: 7, Models: []string{"mine"}})
+		defer rig.Running(t.Context(), s.Run)()
 		now := func() endpick.Endpoint { return *router.Endpoints()[0].Candidate.Endpoint }
 		time.Sleep(1500 * time.Millisecond)
 		assert.Equal(t, endpick.Endpoint{ID: "a", Address: "vllm", Engine: "vllm", MaxSequences: 7, Models: []string{"mine"}, KVTokens: 48000}, now())
@@ -321,7 +317,7 @@ func TestInspectorAndTheHost(t *testing.T) {
 // unset: they follow the engine.
 func TestInspectorFollowsWhatFillHasFilled(t *testing.T) {
 	at := &site{pages: known()}
-	router, s, _ := newInspector(t, scrape.InspectorConfig{}, at, endpick.Endpoint{Address: "vllm"})
+	router, s, _ := newInspector(scrape.InspectorConfig{}, at, endpick.Endpoint{Address: "vllm"})
 	s.Poll(t.Context())
 	for i, variant := range []string{"", "h100", "h200"} {
 		e := endpick.Endpoint{Address: "vllm", Variant: variant, MaxSequences: 7}
@@ -339,7 +335,7 @@ func TestNames(t *testing.T) {
 	page := "my_queue{kind=\"waiting\"} 7\nmy_queue{kind=\"running\"} 3\nvllm:num_requests_waiting 1\nvllm:kv_cache_usage_perc 0.5\n"
 	e := engines{"a": says(page)}
 	names := scrape.Names{Waiting: `my_queue{kind="waiting"}`, Running: `my_queue{kind="running"}`}
-	router, p, errs := newPoller(t, scrape.Config{Names: names}, e, endpick.Endpoint{ID: "a", Address: "a"})
+	router, p, errs := newPoller(scrape.Config{Names: names}, e, endpick.Endpoint{ID: "a", Address: "a"})
 	p.Poll(t.Context())
 	assert.Empty(t, errs.take())
 	c := candidates(router)["a"]
@@ -348,10 +344,7 @@ func TestNames(t *testing.T) {
 	p.Poll(t.Context())
 	assert.Equal(t, 4.0, candidates(router)["a"].Waiting, "those that are known count where the host's are not there")
 	for _, bad := range []string{"two words", `x{a="b",c="d"}`, `x{a=b}`, "{}", "1x"} {
-		_, err := scrape.New(scrape.Config{Router: router, Names: scrape.Names{KVUsage: bad}})
-		var ce *endpick.ConfigError
-		require.ErrorAs(t, err, &ce, bad)
-		assert.Equal(t, "scrape.Config.Names.KVUsage", ce.Field)
+		assert.Equal(t, "scrape.Config.Names.KVUsage", rig.Field(scrape.New(scrape.Config{Router: router, Names: scrape.Names{KVUsage: bad}})), bad)
 	}
 }
 
@@ -367,7 +360,7 @@ func poll(t *testing.T, e endpick.Endpoint, config scrape.InspectorConfig, pages
 
 func pollSite(t *testing.T, e endpick.Endpoint, config scrape.InspectorConfig, at http.RoundTripper) (scrape.Facts, []error) {
 	e.ID, e.Address = "e", "h"
-	_, s, errs := newInspector(t, config, at, e)
+	_, s, errs := newInspector(config, at, e)
 	s.Poll(t.Context())
 	facts, _ := s.Facts(&e)
 	return facts, errs.take()
@@ -480,7 +473,7 @@ func TestFactsOfVLLM(t *testing.T) {
 	} {
 		server := httptest.NewServer(rig.VLLM("metrics_idle", tc.models, tc.sources))
 		e := endpick.Endpoint{ID: "e", Address: server.URL}
-		_, s, errs := newInspector(t, scrape.InspectorConfig{}, http.DefaultTransport, e)
+		_, s, errs := newInspector(scrape.InspectorConfig{}, http.DefaultTransport, e)
 		s.Poll(t.Context())
 		server.Close()
 		facts, _ := s.Facts(&e)
@@ -542,7 +535,7 @@ func TestNamesThatAreServed(t *testing.T) {
 	assert.Len(t, adapters, 2048)
 
 	at := &site{pages: known()}
-	router, inspector, panicked := newInspector(t, scrape.InspectorConfig{Skip: func(e *endpick.Endpoint) bool { return e.ID == "a" || e.Labels["p"][0] == 'p' }}, at,
+	router, inspector, panicked := newInspector(scrape.InspectorConfig{Skip: func(e *endpick.Endpoint) bool { return e.ID == "a" || e.Labels["p"][0] == 'p' }}, at,
 		endpick.Endpoint{ID: "a", Address: "vllm"}, endpick.Endpoint{ID: "b", Address: "bare"},
 		endpick.Endpoint{ID: "c", Address: "llama", Labels: map[string]string{"p": "q"}})
 	inspector.Poll(t.Context())
@@ -557,7 +550,7 @@ func TestNamesThatAreServed(t *testing.T) {
 	assert.Nil(t, facts.Models)
 	assert.Zero(t, at.times("h/v1/models"), "nobody wants to know")
 
-	router, inspector, bad := newInspector(t, scrape.InspectorConfig{DisableModels: true}, &site{pages: known()}, endpick.Endpoint{ID: "e", Address: "ollama2"})
+	router, inspector, bad := newInspector(scrape.InspectorConfig{DisableModels: true}, &site{pages: known()}, endpick.Endpoint{ID: "e", Address: "ollama2"})
 	inspector.Poll(t.Context())
 	assert.Empty(t, bad.take())
 	e := router.Endpoints()[0].Candidate.Endpoint
@@ -568,7 +561,7 @@ func TestNamesThatAreServed(t *testing.T) {
 // requests finish.
 func TestWhoIsAsked(t *testing.T) {
 	at := &site{pages: known()}
-	router, s, errs := newInspector(t, scrape.InspectorConfig{}, at, endpick.Endpoint{ID: "0", Address: "vllm", Ranked: true},
+	router, s, errs := newInspector(scrape.InspectorConfig{}, at, endpick.Endpoint{ID: "0", Address: "vllm", Ranked: true},
 		endpick.Endpoint{ID: "1", Address: "vllm", Ranked: true, Rank: 1}, endpick.Endpoint{ID: "gone", Address: "llama"})
 	lease := rig.Must(router.Route(endpick.Request{Exclude: []string{"0", "1"}}))
 	require.NoError(t, router.Remove("gone"))
@@ -607,7 +600,7 @@ func TestASlowEngineIsAskedOnce(t *testing.T) {
 			<-release
 			return nil, errNet500
 		}}
-		router, s, errs := newInspector(t, scrape.InspectorConfig{Interval: 100 * time.Millisecond, Timeout: time.Hour}, e, endpick.Endpoint{ID: "slow", Address: "slow"})
+		router, s, errs := newInspector(scrape.InspectorConfig{Interval: 100 * time.Millisecond, Timeout: time.Hour}, e, endpick.Endpoint{ID: "slow", Address: "slow"})
 		ctx, cancel := context.WithCancel(t.Context())
 		var run sync.WaitGroup
 		ended := false
@@ -667,7 +660,7 @@ func TestAnswersAreClosed(t *testing.T) {
 		return &http.Response{StatusCode: code, Header: http.Header{}, Body: b, Request: r}, nil
 	}}
 	for _, code = range []int{200, 503} {
-		_, p, _ := newPoller(t, scrape.Config{}, at, endpick.Endpoint{ID: "a", Address: "h"})
+		_, p, _ := newPoller(scrape.Config{}, at, endpick.Endpoint{ID: "a", Address: "h"})
 		p.Poll(t.Context())
 		assert.Equal(t, "text/plain;version=0.0.4", accepts)
 		pollSite(t, endpick.Endpoint{}, scrape.InspectorConfig{}, at)
@@ -685,7 +678,7 @@ func TestNoPlaceToRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := engines{"good": says(load(7, 3, 0.4))}
 		endpoints := []endpick.Endpoint{{ID: "good", Address: "good"}, {ID: "short", Address: "good"}}
-		router, p, errs := newPoller(t, scrape.Config{Timeout: time.Second, URL: func(e *endpick.Endpoint) string { return "http://" + e.Address + "/" + e.ID }}, e, endpoints...)
+		router, p, errs := newPoller(scrape.Config{Timeout: time.Second, URL: func(e *endpick.Endpoint) string { return "http://" + e.Address + "/" + e.ID }}, e, endpoints...)
 		p.Poll(t.Context())
 		long := strings.Repeat("#\n", 64<<10)
 		release := make(chan struct{})
@@ -728,7 +721,7 @@ func TestWhatIsTold(t *testing.T) {
 		"bad":    says("garbage"),
 	}
 	reports := func(u string) *scrape.Error {
-		_, p, errs := newPoller(t, scrape.Config{URL: func(*endpick.Endpoint) string { return u }}, e, endpick.Endpoint{ID: "a", Address: "x"})
+		_, p, errs := newPoller(scrape.Config{URL: func(*endpick.Endpoint) string { return u }}, e, endpick.Endpoint{ID: "a", Address: "x"})
 		p.Poll(t.Context())
 		var own *scrape.Error
 		require.ErrorAs(t, one(t, errs.take()), &own, u)
@@ -746,7 +739,7 @@ func TestWhatIsTold(t *testing.T) {
 		assert.NoError(t, router.Remove("a"))
 		return says(load(1, 2, 0.3))(r)
 	}
-	router, p, errs := newPoller(t, scrape.Config{}, e, endpick.Endpoint{ID: "a", Address: "a"}, endpick.Endpoint{ID: "nowhere"})
+	router, p, errs := newPoller(scrape.Config{}, e, endpick.Endpoint{ID: "a", Address: "a"}, endpick.Endpoint{ID: "nowhere"})
 	p.Poll(t.Context())
 	assert.Empty(t, errs.take(), "nor is one that has no address")
 	assert.Len(t, router.Endpoints(), 1)
@@ -796,7 +789,7 @@ func TestHowOftenServersAreAsked(t *testing.T) {
 				return answer(r)
 			}
 		}
-		router, p, errs := newPoller(t, scrape.Config{}, e, endpoints...)
+		router, p, errs := newPoller(scrape.Config{}, e, endpoints...)
 		require.NoError(t, router.Drain("works"))
 		ctx, cancel := context.WithCancel(t.Context())
 		var run sync.WaitGroup

@@ -8,11 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // of is a page that vLLM 0.32.0 has served.
@@ -179,8 +178,7 @@ func TestPagesThatMakeNoSense(t *testing.T) {
 		assert.ErrorIs(t, err, want, "%.40q", in)
 	}
 	p := rig.Must(parse(vllmRanks))
-	_, err := p.load(&endpick.Endpoint{Ranked: true, Rank: 7}, &known)
-	assert.ErrorIs(t, err, ErrNoSignal, "a rank that is not there")
+	assert.ErrorIs(t, rig.Err(p.load(&endpick.Endpoint{Ranked: true, Rank: 7}, &known)), ErrNoSignal, "a rank that is not there")
 }
 
 // Of duplicate series the largest counts, but NaN is not hidden by another

@@ -17,12 +17,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport/tokens"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // letters is a tokenizer whose ids are the bytes of all contents; it can be made to
@@ -99,8 +98,7 @@ func TestEngines(t *testing.T) {
 		require.Equal(t, []uint32{287, 302}, ids(e, "/v1/completions/"))
 		require.Equal(t, []uint32{0, 3, 45, 337, 442, 1, 4}, ids(e, "/v1/messages"))
 		require.Equal(t, []uint32{0, 3, 45, 337, 442, 1, 4}, ids(e, "/v1/responses"))
-		_, err := e.Tokens(t.Context(), "/v1/embeddings", body)
-		require.ErrorIs(t, err, tokens.ErrNoPrompt)
+		require.ErrorIs(t, rig.Err(e.Tokens(t.Context(), "/v1/embeddings", body)), tokens.ErrNoPrompt)
 	})
 	for name, pages := range map[string][]string{
 		"render is switched off": {"render_chat", "render_messages", "tokenize_chat"}, "there is no render": {"tokenize_chat"},
@@ -117,13 +115,11 @@ func TestEngines(t *testing.T) {
 			}))
 			defer s.Close()
 			e := tokens.Rendering(s.URL, nil)
-			_, err := e.Tokens(t.Context(), "/v1/messages", body)
-			require.ErrorIs(t, err, tokens.ErrNoPrompt)
+			require.ErrorIs(t, rig.Err(e.Tokens(t.Context(), "/v1/messages", body)), tokens.ErrNoPrompt)
 			for range 2 {
 				require.Equal(t, []uint32{0, 2, 62, 270, 226, 779, 305, 468, 372, 19, 1, 3, 45, 337, 442, 1, 4}, ids(e, path))
 			}
-			_, err = e.Tokens(t.Context(), "/v1/responses", body)
-			require.ErrorIs(t, err, tokens.ErrNoPrompt)
+			require.ErrorIs(t, rig.Err(e.Tokens(t.Context(), "/v1/responses", body)), tokens.ErrNoPrompt)
 			require.Equal(t, []string{"/v1/messages/render", path + "/render", "/tokenize", "/tokenize"}, asked)
 		})
 	}
@@ -162,11 +158,9 @@ func TestConfigNamesWhatIsWrong(t *testing.T) {
 		"MaxBytes": {Tokenizer: l, MaxBytes: -1}, "MaxCalls": {Tokenizer: l, MaxCalls: -1}, "MaxPrompt": {Tokenizer: l, MaxPrompt: -1}, "RestAfter": {Tokenizer: l, RestAfter: -1},
 		"Within": {Tokenizer: l, Within: -1}, "GiveUp": {Tokenizer: l, GiveUp: -1}, "RestFor": {Tokenizer: l, RestFor: -1},
 	} {
-		_, err := tokens.New(c)
-		assert.Equal(t, &endpick.ConfigError{Field: "tokens.Config." + field, Reason: "is negative"}, err)
+		assert.Equal(t, &endpick.ConfigError{Field: "tokens.Config." + field, Reason: "is negative"}, rig.Err(tokens.New(c)))
 	}
-	_, err := tokens.New(tokens.Config{})
-	assert.Equal(t, &endpick.ConfigError{Field: "tokens.Config.Tokenizer", Reason: "is nil"}, err)
+	assert.Equal(t, &endpick.ConfigError{Field: "tokens.Config.Tokenizer", Reason: "is nil"}, rig.Err(tokens.New(tokens.Config{})))
 }
 
 // A request waits for five milliseconds, and a call for two seconds at most.
@@ -393,8 +387,7 @@ func TestEnginesSendNobodyElsewhere(t *testing.T) {
 			http.Redirect(w, r, other.URL+r.URL.Path, status)
 		}))
 		for _, by := range []tokens.Tokenizer{tokens.Rendering(engine.URL, nil), tokens.Llama(engine.URL, nil)} {
-			_, err := by.Tokens(t.Context(), path, chat("x"))
-			assert.ErrorContains(t, err, fmt.Sprint(status), "%T", by)
+			assert.ErrorContains(t, rig.Err(by.Tokens(t.Context(), path, chat("x"))), fmt.Sprint(status), "%T", by)
 		}
 		engine.Close()
 	}
@@ -406,8 +399,7 @@ func TestEnginesSendNobodyElsewhere(t *testing.T) {
 func TestEnginesAreAskedWithoutProxy(t *testing.T) {
 	if os.Getenv("ENDPICK_ASK") != "" {
 		for _, by := range []tokens.Tokenizer{tokens.Rendering("http://0.0.0.0:1", nil), tokens.Llama("http://0.0.0.0:1", nil)} {
-			_, err := by.Tokens(t.Context(), path, chat("x"))
-			assert.Error(t, err, "%T", by)
+			assert.Error(t, rig.Err(by.Tokens(t.Context(), path, chat("x"))), "%T", by)
 		}
 		return
 	}
@@ -600,8 +592,7 @@ func TestAnswersOfEngines(t *testing.T) {
 	for _, u := range []string{"http://[::1", "http://e"} {
 		down := &http.Client{Transport: roundTrip(func(*http.Request) (*http.Response, error) { return nil, io.ErrClosedPipe })}
 		for _, e := range []tokens.Tokenizer{tokens.Llama(u, down), tokens.Rendering(u, down)} {
-			_, err := e.Tokens(t.Context(), "/completions", []byte(`{"prompt":"x"}`))
-			assert.Error(t, err)
+			assert.Error(t, rig.Err(e.Tokens(t.Context(), "/completions", []byte(`{"prompt":"x"}`))))
 		}
 	}
 }
@@ -729,8 +720,7 @@ func TestRequestsEndWithTheirCall(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, e := range []tokens.Tokenizer{tokens.Rendering("http://e", hangs), tokens.Llama("http://e", hangs)} {
-		_, err := e.Tokens(ctx, path, chat("a"))
-		assert.ErrorIs(t, err, context.Canceled)
+		assert.ErrorIs(t, rig.Err(e.Tokens(ctx, path, chat("a"))), context.Canceled)
 	}
 }
 

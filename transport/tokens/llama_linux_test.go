@@ -8,11 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport/tokens"
+	"github.com/stretchr/testify/require"
 )
 
 // The ids are those that llama.cpp generates from: as many as it reports for the prompt;

@@ -58,35 +58,28 @@ func TestSlownessByHand(t *testing.T) {
 func TestRefusedRequests(t *testing.T) {
 	e := rig.Must(New(Config{Profile: plain, Blocks: 10}))
 	require.NoError(t, e.Submit(0, Request{ID: 1, PromptTokens: 100, OutputTokens: 61}))
-	for _, c := range []struct {
-		request Request
-		err     string
-	}{
-		{Request{ID: 1, PromptTokens: 1, OutputTokens: 1}, "engine: request 1: ID is already with the engine"},
-		{Request{ID: 2, OutputTokens: 1}, "engine: request 2: PromptTokens 0 is below 1"},
-		{Request{ID: 2, PromptTokens: 1}, "engine: request 2: OutputTokens 0 is below 1"},
-		{Request{ID: 2, PromptTokens: 100, OutputTokens: 62}, "engine: request 2: 161 tokens never fit a KV cache of 160"},
+	for err, request := range map[string]Request{
+		"engine: request 1: ID is already with the engine":          {ID: 1, PromptTokens: 1, OutputTokens: 1},
+		"engine: request 2: PromptTokens 0 is below 1":              {ID: 2, OutputTokens: 1},
+		"engine: request 2: OutputTokens 0 is below 1":              {ID: 2, PromptTokens: 1},
+		"engine: request 2: 161 tokens never fit a KV cache of 160": {ID: 2, PromptTokens: 100, OutputTokens: 62},
 	} {
-		require.EqualError(t, e.Submit(0, c.request), c.err)
+		require.EqualError(t, e.Submit(0, request), err)
 	}
 	require.Equal(t, 1, e.Load(0).Waiting)
 }
 
 func TestRefusedConfigs(t *testing.T) {
-	for _, c := range []struct {
-		cfg Config
-		err string
-	}{
-		{Config{Blocks: -1}, "engine: config: Blocks -1 is not within [1, 16777216]"},
-		{Config{BlockTokens: 5000}, "engine: config: BlockTokens 5000 is not within [1, 4096]"},
-		{Config{MaxSequences: 10, MaxBatchedTokens: 9}, "engine: config: MaxBatchedTokens 9 is below MaxSequences 10"},
-		{Config{Profile: Profile{Name: "x"}}, `engine: profile "x": a step takes no time`},
-		{Config{Profile: Profile{Name: "x", StepMicros: -1}}, `engine: profile "x": StepMicros -1 is not within [0, 6e+07]`},
-		{Config{Profile: Profile{Name: "x", StepMicros: 1, PeakTFLOPS: 100, GFLOPsPerToken: 14}}, `engine: profile "x": TokenMicros 0 is faster than the peak allows (140)`},
-		{Config{Profile: Profile{Name: "x", StepMicros: 1, PeakTFLOPS: 100, MFLOPsPerPair: 1}}, `engine: profile "x": PairNanos 0 is faster than the peak allows (10)`},
+	for err, cfg := range map[string]Config{
+		"engine: config: Blocks -1 is not within [1, 16777216]":                   {Blocks: -1},
+		"engine: config: BlockTokens 5000 is not within [1, 4096]":                {BlockTokens: 5000},
+		"engine: config: MaxBatchedTokens 9 is below MaxSequences 10":             {MaxSequences: 10, MaxBatchedTokens: 9},
+		`engine: profile "x": a step takes no time`:                               {Profile: Profile{Name: "x"}},
+		`engine: profile "x": StepMicros -1 is not within [0, 6e+07]`:             {Profile: Profile{Name: "x", StepMicros: -1}},
+		`engine: profile "x": TokenMicros 0 is faster than the peak allows (140)`: {Profile: Profile{Name: "x", StepMicros: 1, PeakTFLOPS: 100, GFLOPsPerToken: 14}},
+		`engine: profile "x": PairNanos 0 is faster than the peak allows (10)`:    {Profile: Profile{Name: "x", StepMicros: 1, PeakTFLOPS: 100, MFLOPsPerPair: 1}},
 	} {
-		_, err := New(c.cfg)
-		require.EqualError(t, err, c.err)
+		require.EqualError(t, rig.Err(New(cfg)), err)
 	}
 	require.Equal(t, 4000, rig.Must(New(Config{MaxSequences: 4000})).Config().MaxBatchedTokens)
 }
@@ -166,8 +159,7 @@ func TestProfileNames(t *testing.T) {
 		require.Equal(t, p, p.AtPeak())
 		require.Positive(t, p.PeakTFLOPS)
 	}
-	_, err := ProfileByName("abacus")
-	require.EqualError(t, err, `engine: unknown profile "abacus" (known: `+strings.Join(names, ", ")+")")
+	require.EqualError(t, rig.Err(ProfileByName("abacus")), `engine: unknown profile "abacus" (known: `+strings.Join(names, ", ")+")")
 }
 
 // A listener from the beginning knows exactly what is cached, and learns nothing of a step before the step has ended.

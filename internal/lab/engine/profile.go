@@ -113,6 +113,4 @@ func (c costs) step(tokens, sequences, context, pairs int64) picos {
 
 // chunkPairs counts the query-key pairs of a chunk of tokens at position start
 // under a causal mask: start+1, start+2, … keys.
-func chunkPairs(start, tokens int64) int64 {
-	return tokens*start + tokens*(tokens+1)/2
-}
+func chunkPairs(start, tokens int64) int64 { return tokens*start + tokens*(tokens+1)/2 }

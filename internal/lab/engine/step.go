@@ -266,9 +266,7 @@ func (e *Engine) pass(n int64) {
 }
 
 // span is the time of the next n steps of the current batch.
-func (e *Engine) span(n int64) picos {
-	return e.first*picos(n) + e.slope*picos(n*(n-1)/2)
-}
+func (e *Engine) span(n int64) picos { return e.first*picos(n) + e.slope*picos(n*(n-1)/2) }
 
 // stepsBy is the number of steps of the current batch, without the last, that
 // end within a time (exactly at its end only if inclusive).

@@ -172,8 +172,7 @@ func TestErrorsThatPromptsAskFor(t *testing.T) {
 		require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 		require.NotContains(t, string(data), "finish_reason\":\"")
 		whole := strings.Replace(fmt.Sprintf(body, "[[cut 3]]"), `"stream":true`, `"stream":false`, 1)
-		_, err = io.ReadAll(post(t, t.Context(), url+path, whole).Body)
-		require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+		require.ErrorIs(t, rig.Err(io.ReadAll(post(t, t.Context(), url+path, whole).Body)), io.ErrUnexpectedEOF)
 
 		require.Equal(t, http.StatusNotFound, post(t, t.Context(), url+path,
 			strings.Replace(fmt.Sprintf(body, "hi"), "demo-8b", "other", 1)).StatusCode)

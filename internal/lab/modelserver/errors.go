@@ -46,9 +46,7 @@ func submitError(err error) *apiError {
 }
 
 // writeError answers in the form of OpenAI's APIs.
-func writeError(w http.ResponseWriter, e *apiError) {
-	e.write(w, object{"error": e})
-}
+func writeError(w http.ResponseWriter, e *apiError) { e.write(w, object{"error": e}) }
 
 // writeMessageError answers like Anthropic's API.
 func writeMessageError(w http.ResponseWriter, e *apiError) {

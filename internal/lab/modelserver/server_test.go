@@ -320,8 +320,7 @@ func TestSpeed(t *testing.T) {
 	// 200 steps of 1 ms, ten times as fast: 20 ms. A busy machine only adds to that.
 	_, url := start(t, Config{Engine: fast(100), Speed: 10})
 	begin := time.Now()
-	_, err := io.Copy(io.Discard, post(t, t.Context(), url+"/v1/chat/completions", chatBody(false, 200, "hi")).Body)
-	require.NoError(t, err)
+	require.NoError(t, rig.Err(io.Copy(io.Discard, post(t, t.Context(), url+"/v1/chat/completions", chatBody(false, 200, "hi")).Body)))
 	require.GreaterOrEqual(t, time.Since(begin), 20*time.Millisecond)
 }
 
@@ -335,8 +334,7 @@ func TestCloseBreaksStreams(t *testing.T) {
 	}()
 	require.Eventually(t, func() bool { return s.Load().Running == 2 }, 30*time.Second, time.Millisecond)
 	require.NoError(t, s.Close())
-	_, err := io.Copy(io.Discard, resp.Body)
-	require.Error(t, err, "not a clean end")
+	require.Error(t, rig.Err(io.Copy(io.Discard, resp.Body)), "not a clean end")
 	require.Error(t, <-waiting)
 	require.NoError(t, s.Close(), "twice is no harm")
 
@@ -382,8 +380,7 @@ func TestMetricsHealthModels(t *testing.T) {
 
 func TestConfig(t *testing.T) {
 	for _, c := range []Config{{Speed: -1}, {Speed: math.NaN()}, {Speed: math.Inf(1)}, {Engine: engine.Config{Blocks: -1}}} {
-		_, err := New(c)
-		require.ErrorContains(t, err, "modelserver: ")
+		require.ErrorContains(t, rig.Err(New(c)), "modelserver: ")
 	}
 }
 

@@ -145,10 +145,8 @@ func TestVersions(t *testing.T) {
 	} {
 		assert.Equal(t, want, isVersion(v), v)
 	}
-	_, err := prepare(".", "latest")
-	require.ErrorContains(t, err, `"latest" is not a version`)
-	_, err = prepare(t.TempDir(), "v0.1.0")
-	require.ErrorContains(t, err, "not the root of the repository")
+	require.ErrorContains(t, rig.Err(prepare(".", "latest")), `"latest" is not a version`)
+	require.ErrorContains(t, rig.Err(prepare(t.TempDir(), "v0.1.0")), "not the root of the repository")
 }
 
 // Two builds of the same source in different places have the same bytes, and the bill of

@@ -24,9 +24,7 @@ type Stage struct {
 }
 
 // ConstantRate is a Poisson process without an end.
-func ConstantRate(perSecond float64) Arrivals {
-	return Arrivals{Stages: []Stage{{Rate: perSecond}}}
-}
+func ConstantRate(perSecond float64) Arrivals { return Arrivals{Stages: []Stage{{Rate: perSecond}}} }
 
 // Ladder alternates between two rates, beginning with low, for steps stages of
 // equal duration.

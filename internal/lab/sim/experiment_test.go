@@ -19,9 +19,8 @@ func TestExperiment(t *testing.T) {
 		{ArrivalMillis: 2000, InputTokens: 20, OutputTokens: 1},
 	}}
 	inputs := func(x Experiment) (tokens []int, fleet int) {
-		cfg, err := x.Config()
-		require.NoError(t, err)
-		for _, r := range requestsOf(t, cfg.Workload, 0) {
+		cfg := rig.Must(x.Config())
+		for _, r := range requestsOf(cfg.Workload, 0) {
 			tokens = append(tokens, r.InputTokens)
 		}
 		return tokens, len(cfg.Fleet)
@@ -63,8 +62,7 @@ func TestExperimentErrors(t *testing.T) {
 		{Experiment{Trace: trace, Servers: -1}, "sim: Experiment.Servers -1 is not within [0, 65536]"},
 		{Experiment{Trace: trace, Pace: Pace{RateScale: -1}}, "sim: Experiment.RateScale -1 is not within [0, 1e+06]"},
 	} {
-		_, err := c.x.Config()
-		require.EqualError(t, err, c.want)
+		require.EqualError(t, rig.Err(c.x.Config()), c.want)
 	}
 }
 
@@ -77,10 +75,9 @@ func TestScenariosAreStillTheSame(t *testing.T) {
 		if n.Workload.HasArrivals() {
 			pace = Pace{RateScale: n.Loads.Middle, Requests: 2000}
 		}
-		w, err := n.Workload.At(pace)
-		require.NoError(t, err)
+		w := rig.Must(n.Workload.At(pace))
 		h := fnv.New64a()
-		for _, r := range requestsOf(t, w, 3*time.Second) {
+		for _, r := range requestsOf(w, 3*time.Second) {
 			last := append([]uint64{0}, r.Blocks...)[len(r.Blocks)] // which depends on those before
 			fmt.Fprintln(h, r.Arrival, r.InputTokens, r.OutputTokens, len(r.Blocks), last, r.SystemTokens, r.Tenant, r.Session)
 		}

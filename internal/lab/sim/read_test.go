@@ -17,12 +17,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func read(t *testing.T, text string) *Trace {
-	return rig.Must(ReadTrace("x", strings.NewReader(text)))
-}
+func read(text string) *Trace { return rig.Must(ReadTrace("x", strings.NewReader(text))) }
 
 func TestReadMooncake(t *testing.T) {
-	trace := read(t, `{"timestamp": 0, "input_length": 1050, "output_length": 500, "hash_ids": [0, 1, 2]}
+	trace := read(`{"timestamp": 0, "input_length": 1050, "output_length": 500, "hash_ids": [0, 1, 2]}
 {"timestamp": 3000, "input_length": 520, "output_length": 1, "hash_ids": [0, 9]}
 `)
 	require.Equal(t, MooncakeTick, trace.Spread)
@@ -43,12 +41,12 @@ func TestReadMooncake(t *testing.T) {
 	require.False(t, ok)
 
 	// Times off the tick are taken as they are.
-	require.Zero(t, read(t, `{"timestamp": 1, "input_length": 1, "output_length": 1, "hash_ids": []}
+	require.Zero(t, read(`{"timestamp": 1, "input_length": 1, "output_length": 1, "hash_ids": []}
 {"timestamp": 7, "input_length": 1, "output_length": 1, "hash_ids": []}`).Spread)
 }
 
 func TestReadAzure(t *testing.T) {
-	trace := read(t, "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:50.9951690,396,109\n")
+	trace := read("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:50.9951690,396,109\n")
 	require.Equal(t, []Record{
 		{InputTokens: 374, OutputTokens: 44},
 		{ArrivalMillis: 4314.579, InputTokens: 396, OutputTokens: 109},
@@ -118,8 +116,7 @@ func TestBrokenTraces(t *testing.T) {
 		var trace *TraceError
 		require.ErrorAs(t, err, &trace)
 	}
-	_, err := OpenTrace("no such file")
-	require.ErrorContains(t, err, "sim: open no such file")
+	require.ErrorContains(t, rig.Err(OpenTrace("no such file")), "sim: open no such file")
 }
 
 // A read error is reported, not taken for the end of a shorter trace, whatever
@@ -146,8 +143,7 @@ func TestReadErrorsAreNotAnEnd(t *testing.T) {
 		}
 		packed := zipped(t, text)
 		for n := 10; n < len(packed); n++ {
-			_, err := ReadTrace(name, strings.NewReader(packed[:n]))
-			require.ErrorIs(t, err, io.ErrUnexpectedEOF, "%s, %d bytes", name, n)
+			require.ErrorIs(t, rig.Err(ReadTrace(name, strings.NewReader(packed[:n]))), io.ErrUnexpectedEOF, "%s, %d bytes", name, n)
 		}
 	}
 }
@@ -312,6 +308,5 @@ func TestReplayOnRanks(t *testing.T) {
 			assert.Zero(t, *r.CachedTokens)
 		}
 	}
-	_, err := Replay(records, Deployment{Ranks: -1})
-	assert.EqualError(t, err, "sim: Deployment.Ranks -1 is negative")
+	assert.EqualError(t, rig.Err(Replay(records, Deployment{Ranks: -1})), "sim: Deployment.Ranks -1 is negative")
 }

@@ -111,15 +111,11 @@ func TestPromptsThatNeverFit(t *testing.T) {
 }
 
 func TestRequestsThatCannotBe(t *testing.T) {
-	for _, c := range []struct {
-		request Request
-		err     string
-	}{
-		{at(0, 10, 0), "sim: request 2: engine: request 1: OutputTokens 0 is below 1"},
-		{at(0, -100, 1), "sim: request 2: endpick: "},
+	for err, request := range map[string]Request{
+		"sim: request 2: engine: request 1: OutputTokens 0 is below 1": at(0, 10, 0),
+		"sim: request 2: endpick: ":                                    at(0, -100, 1),
 	} {
-		_, err := Run(Config{Router: named("random"), Fleet: Fleet(2, plain), Workload: hand{at(0, 1, 1), c.request}})
-		require.ErrorContains(t, err, c.err)
+		require.ErrorContains(t, rig.Err(Run(Config{Router: named("random"), Fleet: Fleet(2, plain), Workload: hand{at(0, 1, 1), request}})), err)
 	}
 }
 
@@ -155,19 +151,15 @@ func TestReportsAreAsOldAsTheyAre(t *testing.T) {
 
 func TestRefusedConfigs(t *testing.T) {
 	good := Config{Router: named("random"), Fleet: Fleet(2, plain), Workload: hand{at(0, 1, 1)}}
-	for _, c := range []struct {
-		change func(*Config)
-		err    string
-	}{
-		{func(c *Config) { c.Router = named("best") }, "is unknown"},
-		{func(c *Config) { c.Fleet[1].Engine.Blocks = -1 }, "sim: Fleet[1]: engine: config: Blocks -1 is not within [1, 16777216]"},
-		{func(c *Config) { c.Fleet[0].Endpoint.ID, c.Fleet[1].Endpoint.ID = "x", "x" }, `"x"`},
+	for err, change := range map[string]func(*Config){
+		"is unknown": func(c *Config) { c.Router = named("best") },
+		"sim: Fleet[1]: engine: config: Blocks -1 is not within [1, 16777216]": func(c *Config) { c.Fleet[1].Engine.Blocks = -1 },
+		`"x"`: func(c *Config) { c.Fleet[0].Endpoint.ID, c.Fleet[1].Endpoint.ID = "x", "x" },
 	} {
 		bad := good
 		bad.Fleet = slices.Clone(good.Fleet)
-		c.change(&bad)
-		_, err := Run(bad)
-		require.ErrorContains(t, err, c.err)
+		change(&bad)
+		require.ErrorContains(t, rig.Err(Run(bad)), err)
 	}
 	mustRun(t, good)
 }

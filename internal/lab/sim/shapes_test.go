@@ -234,9 +234,7 @@ func TestRoutersThatShareAreLikeOne(t *testing.T) {
 // sparingly skips a long single-goroutine test under the race detector, where it
 // takes ten times as long and finds nothing that shorter tests would not.
 func sparingly(t *testing.T) {
-	if rig.Race {
-		t.Skip("much work in one goroutine")
-	}
+	rig.SkipUnderRace(t, "much work in one goroutine")
 }
 
 // sharedTrace is the path of a trace next to the repository; without it the test is skipped.
@@ -249,7 +247,7 @@ func sharedTrace(t testing.TB, name string) string {
 }
 
 // requestsOf takes all requests of a run, each of which ends a while after it was sent.
-func requestsOf(t *testing.T, w Workload, while time.Duration) (all []Request) {
+func requestsOf(w Workload, while time.Duration) (all []Request) {
 	source := rig.Must(w.Start(1))
 	ended := 0
 	for {

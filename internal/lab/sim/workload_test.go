@@ -112,16 +112,13 @@ func TestConversationsGoOn(t *testing.T) {
 
 func TestRefusedWorkloads(t *testing.T) {
 	endless := Conversations{Groups: 1, UsersPerGroup: 1, Question: Length{Mean: 30}, Output: Length{Mean: 50}, Arrivals: ConstantRate(1)}
-	_, err := endless.Start(0)
-	require.ErrorContains(t, err, "do not end")
-	_, err = Conversations{Groups: 1, UsersPerGroup: 1, Requests: 1}.Start(0)
-	require.ErrorContains(t, err, "have no Arrivals")
-	_, err = Scenario("E")
-	require.EqualError(t, err, `sim: Scenario "E" is unknown (known: A, B, C, D, agents, production, sharegpt)`)
+	require.ErrorContains(t, rig.Err(endless.Start(0)), "do not end")
+	require.ErrorContains(t, rig.Err(Conversations{Groups: 1, UsersPerGroup: 1, Requests: 1}.Start(0)), "have no Arrivals")
+	require.EqualError(t, rig.Err(Scenario("E")), `sim: Scenario "E" is unknown (known: A, B, C, D, agents, production, sharegpt)`)
 	for _, name := range ScenarioNames() {
 		rig.Must(rig.Must(rig.Must(Scenario(name)).Workload.At(Pace{Rate: 1, Requests: 1})).Start(0))
 	}
-	_, err = (&Trace{Records: []Record{{InputTokens: 1}}, Name: "x"}).Start(0)
+	_, err := (&Trace{Records: []Record{{InputTokens: 1}}, Name: "x"}).Start(0)
 	require.EqualError(t, err, "sim: x:1: OutputTokens 0 is not within [1, 16777216]")
 }
 
@@ -137,10 +134,10 @@ func bySession(all []Request) map[string][]Request {
 func TestSessionsContinue(t *testing.T) {
 	is := func(n float64) Length { return Length{Mean: n} }
 	w := Sessions{Groups: 1, System: is(1600), Own: is(800), Adds: is(160), Output: is(320), Turns: is(5), Pause: is(2000), Rate: 5, Requests: 500}
-	all := requestsOf(t, w, time.Second)
+	all := requestsOf(w, time.Second)
 	require.Len(t, all, 500)
 	assert.InDelta(t, 100, all[499].Arrival.Seconds(), 30, "the rate is that of requests, from the beginning")
-	assert.Equal(t, all, requestsOf(t, w, time.Second), "equal seeds give equal work")
+	assert.Equal(t, all, requestsOf(w, time.Second), "equal seeds give equal work")
 	for _, s := range bySession(all) {
 		assert.LessOrEqual(t, len(s), 5)
 		assert.GreaterOrEqual(t, commonHead(s[0].Blocks, all[0].Blocks), 100, "the group's")
@@ -161,7 +158,7 @@ func TestSessionsBranch(t *testing.T) {
 	}
 	assert.Equal(t, 2+3*2.0, w.perSession())
 	whole := 0
-	for _, s := range bySession(requestsOf(t, w, time.Second)) {
+	for _, s := range bySession(requestsOf(w, time.Second)) {
 		if len(s) != 8 {
 			continue // it was under way when the run began, or is when it ends
 		}
@@ -177,8 +174,7 @@ func TestSessionsBranch(t *testing.T) {
 		assert.Equal(t, 120, commonHead(s[1].Blocks, s[7].Blocks), "nothing of theirs")
 	}
 	assert.Greater(t, whole, 5)
-	_, err := Sessions{}.Start(1)
-	assert.Error(t, err)
+	assert.Error(t, rig.Err(Sessions{}.Start(1)))
 }
 
 // answered is a request of agents and when its answer was complete.
@@ -191,8 +187,7 @@ type answered struct {
 
 // drive answers each request of the source after a time of the caller's choice.
 func drive(t require.TestingT, g Agents, seed uint64, answer func(n int) time.Duration, check func(s *agentSource, a *agent, r *Request)) []*answered {
-	source, err := g.Start(seed)
-	require.NoError(t, err)
+	source := rig.Must(g.Start(seed))
 	s := source.(*agentSource)
 	var all []*answered
 	flying := newTimers(0)
@@ -290,10 +285,8 @@ func commonHead(a, b []uint64) (n int) {
 }
 
 func TestAgentsRefused(t *testing.T) {
-	_, err := Agents{Rate: 1}.Start(1)
-	require.EqualError(t, err, "sim: Agents does not end: Requests or Duration is needed")
-	_, err = Agents{}.At(Pace{RateScale: 2})
-	require.EqualError(t, err, "sim: Pace.Rate is needed: the workload has no arrivals of its own")
+	require.EqualError(t, rig.Err(Agents{Rate: 1}.Start(1)), "sim: Agents does not end: Requests or Duration is needed")
+	require.EqualError(t, rig.Err(Agents{}.At(Pace{RateScale: 2})), "sim: Pace.Rate is needed: the workload has no arrivals of its own")
 }
 
 // A parent continues once all of its sub-agents have reported, after the latest of them, in whatever order they do.

@@ -196,8 +196,7 @@ func TestLeftoversAreNoticed(t *testing.T) {
 		closing := f.Close
 		f.Close = func() error { return errors.Join(closing(), errors.New("it can't be closed")) }
 	})
-	_, err = Play(t.Context(), way, s[0])
-	require.ErrorContains(t, err, "can't be closed")
+	require.ErrorContains(t, rig.Err(Play(t.Context(), way, s[0])), "can't be closed")
 }
 
 // A retry on the same server, one retry too many, or a wrong document is reported.

@@ -136,13 +136,11 @@ func TestRequests(t *testing.T) {
 }
 
 func TestModelOf(t *testing.T) {
-	model, err := ModelOf(t.Context(), "http://"+fleet(t, 1).Members[0].Address+"/")
-	require.NoError(t, err)
+	model := rig.Must(ModelOf(t.Context(), "http://"+fleet(t, 1).Members[0].Address+"/"))
 	assert.Equal(t, modelserver.DefaultModel, model)
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
-	_, err = ModelOf(t.Context(), server.URL)
-	require.ErrorContains(t, err, "lists no model")
+	require.ErrorContains(t, rig.Err(ModelOf(t.Context(), server.URL)), "lists no model")
 }
 
 // A member that was killed comes back at its address with an empty cache.

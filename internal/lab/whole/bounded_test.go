@@ -68,9 +68,7 @@ func (w *world) bounded(req *endpick.Request) {
 // Neither clients' inventions nor time take memory for good: doubling the number
 // of invented names, prompts and endpoints does not increase it.
 func TestInvariantBoundedMemory(t *testing.T) {
-	if rig.Race {
-		t.Skip("it runs in one goroutine, and takes long")
-	}
+	rig.SkipUnderRace(t, "it runs in one goroutine, and takes long")
 	limits := rig.Must(quota.New(quota.Config{Limits: func(string) quota.Limits { return quota.Limits{Rate: 1e9, Burst: 1e12} }}))
 	config := rig.Must(all.PredictedLatency(all.PredictedLatencyConfig{
 		Index:   prefix.IndexConfig{MaxBytes: indexBytes},
@@ -119,12 +117,7 @@ func TestInvariantBoundedMemory(t *testing.T) {
 		now = now.Add(time.Hour)
 		router.Sweep(now)
 		require.Zero(t, router.Stats().OpenLeases)
-		// Twice, to release what sync.Pool keeps.
-		runtime.GC()
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return int64(m.HeapAlloc)
+		return rig.Heap()
 	}
 	flood()
 	before, after := flood(), flood()

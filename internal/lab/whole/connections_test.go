@@ -27,7 +27,7 @@ import (
 )
 
 // issue makes a certificate, signed by parent or by itself.
-func issue(t *testing.T, change func(*x509.Certificate), parent *tls.Certificate) tls.Certificate {
+func issue(change func(*x509.Certificate), parent *tls.Certificate) tls.Certificate {
 	key := rig.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "engine"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
@@ -47,7 +47,7 @@ func issue(t *testing.T, change func(*x509.Certificate), parent *tls.Certificate
 
 // tlsFaults are faults of servers whose authority the gateway trusts.
 func tlsFaults(t *testing.T) []row {
-	ca := issue(t, func(c *x509.Certificate) { c.IsCA, c.KeyUsage = true, x509.KeyUsageCertSign }, nil)
+	ca := issue(func(c *x509.Certificate) { c.IsCA, c.KeyUsage = true, x509.KeyUsageCertSign }, nil)
 	roots := x509.NewCertPool()
 	roots.AddCert(ca.Leaf)
 	type engine struct {
@@ -55,14 +55,14 @@ func tlsFaults(t *testing.T) []row {
 		plain  func(net.Conn) // instead
 	}
 	of := func(c tls.Certificate) engine { return engine{secure: &tls.Config{Certificates: []tls.Certificate{c}}} }
-	well := issue(t, nil, &ca)
+	well := issue(nil, &ca)
 	servers := []fault[engine]{
 		{"answers well", of(well)},
-		{"has a self-signed certificate", of(issue(t, nil, nil))},
-		{"has an expired certificate", of(issue(t, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }, &ca))},
-		{"has a certificate that is not valid yet", of(issue(t, func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Minute) }, &ca))},
-		{"has a certificate for another name", of(issue(t, func(c *x509.Certificate) { c.IPAddresses, c.DNSNames = nil, []string{"engine"} }, &ca))},
-		{"has a client certificate", of(issue(t, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} }, &ca))},
+		{"has a self-signed certificate", of(issue(nil, nil))},
+		{"has an expired certificate", of(issue(func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }, &ca))},
+		{"has a certificate that is not valid yet", of(issue(func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Minute) }, &ca))},
+		{"has a certificate for another name", of(issue(func(c *x509.Certificate) { c.IPAddresses, c.DNSNames = nil, []string{"engine"} }, &ca))},
+		{"has a client certificate", of(issue(func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} }, &ca))},
 		{"requires a client certificate", engine{secure: &tls.Config{Certificates: []tls.Certificate{well}, ClientAuth: tls.RequireAnyClientCert}}},
 		{"speaks TLS 1.1 at most", engine{secure: &tls.Config{Certificates: []tls.Certificate{well}, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}}},
 		{"closes after the handshake", of(well)},

@@ -296,7 +296,7 @@ var attackVictims = []string{"chat", "documents"}
 type figures struct{ hits, attained float64 }
 
 // attacked runs the others beside the attacker, or beside the harmless tenant.
-func attacked(t *testing.T, policy, kind string, harmless bool, seed uint64) figures {
+func attacked(policy, kind string, harmless bool, seed uint64) figures {
 	profile := rig.Must(engine.ProfileByName("llama-3.1-8b-h100"))
 	var index *tap
 	work := func(tenant string, groups, system, question, output int, rate float64) sim.Workload {
@@ -345,9 +345,7 @@ func attacked(t *testing.T, policy, kind string, harmless bool, seed uint64) fig
 // the standard error of the differences. Without it, the one seed is fixed. It is no
 // failure if others meet more targets than beside the harmless tenant.
 func TestInvariantIsolationUnderAttack(t *testing.T) {
-	if rig.Race {
-		t.Skip("the simulator runs in one goroutine, and takes long")
-	}
+	rig.SkipUnderRace(t, "the simulator runs in one goroutine, and takes long")
 	type run struct{ policy, kind string }
 	runs, seeds := []run{{"predicted-latency:synchronous", "everything"}}, 1
 	for _, kind := range attackKinds {
@@ -367,7 +365,7 @@ func TestInvariantIsolationUnderAttack(t *testing.T) {
 			t.Parallel()
 			var hits, attained pairs
 			for seed := range uint64(seeds) {
-				a, h := attacked(t, r.policy, r.kind, false, seed+1), attacked(t, r.policy, r.kind, true, seed+1)
+				a, h := attacked(r.policy, r.kind, false, seed+1), attacked(r.policy, r.kind, true, seed+1)
 				hits.add(a.hits, h.hits)
 				attained.add(a.attained, h.attained)
 			}

@@ -64,8 +64,7 @@ func TestStateBelongsToOneRouter(t *testing.T) {
 	for name, policy := range policies {
 		t.Run(name, func(t *testing.T) {
 			twice := []endpick.Endpoint{{ID: "a"}, {ID: "a"}}
-			_, err := endpick.New(endpick.Config{Policy: policy, Endpoints: twice})
-			require.ErrorIs(t, err, endpick.ErrDuplicateEndpoint)
+			require.ErrorIs(t, rig.Err(endpick.New(endpick.Config{Policy: policy, Endpoints: twice})), endpick.ErrDuplicateEndpoint)
 
 			own, err := endpick.New(endpick.Config{Policy: policy})
 			require.NoError(t, err, "a router that was never made takes nothing")

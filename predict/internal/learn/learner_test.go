@@ -8,11 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/predict/boost"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // oneGoroutine skips a long test under the race detector, which can find nothing in one goroutine,
@@ -305,7 +304,7 @@ func TestMeanAndP90(t *testing.T) {
 }
 
 // manual is a learner of one feature that is fitted on demand.
-func manual(t *testing.T, window WindowConfig) *Learner {
+func manual(window WindowConfig) *Learner {
 	window.Features = 1
 	config := Config{Boost: boost.Config{Features: 1, Trees: 4}, Window: window}
 	return New(&Trainer{Synchronous: true, Manual: true}, config)
@@ -313,7 +312,7 @@ func manual(t *testing.T, window WindowConfig) *Learner {
 
 // Health's errors, worked out by hand as shares of the measured value.
 func TestErrorsByHand(t *testing.T) {
-	l := manual(t, WindowConfig{})
+	l := manual(WindowConfig{})
 	say := func(times int, predicted, upper float64) {
 		for range times {
 			l.Label([]float64{1}, 100, predicted, upper, time.Unix(1, 0))
@@ -334,7 +333,7 @@ func TestErrorsByHand(t *testing.T) {
 	say(recentErrors/2, 90, 105)
 	assert.Equal(t, 0.5, l.Health().Coverage)
 
-	l = manual(t, WindowConfig{})
+	l = manual(WindowConfig{})
 	say(100, 90, 0)
 	say(99, 70, 0)
 	assert.Equal(t, 1.0, l.Health().Drift, "that is too little to say")
@@ -356,14 +355,14 @@ func TestUpperBoundsByHand(t *testing.T) {
 			require.GreaterOrEqual(t, l.Upper(0), 1.0)
 		}
 	}
-	l := manual(t, WindowConfig{})
+	l := manual(WindowConfig{})
 	assert.InDelta(t, 2, l.Upper(0), 1e-12, "nothing is known")
 	say(l, 1, 200)
 	// Twice the mean residual, ln 4, less half a step: a sixth of ln 2, as there are eleven.
 	assert.InDelta(t, 4*math.Exp2(-1./12), l.Upper(0), 1e-9)
 	say(l, 3000, 200)
 	assert.InDelta(t, 2, l.Upper(0), 0.1)
-	l = manual(t, WindowConfig{})
+	l = manual(WindowConfig{})
 	say(l, 3000, 50)
 	assert.Equal(t, 1.0, l.Upper(0))
 }
@@ -371,7 +370,7 @@ func TestUpperBoundsByHand(t *testing.T) {
 // When a fit is due, by hand: after a number of samples, sooner during drift, and later if
 // the newest look like a shift.
 func TestDue(t *testing.T) {
-	l := manual(t, WindowConfig{})
+	l := manual(WindowConfig{})
 	l.trainer.Manual = false
 	first := func(rows int) int {
 		l.window.rows = rows
@@ -404,7 +403,7 @@ func TestDue(t *testing.T) {
 
 // What a fit reports of itself, and the data it covers.
 func TestFitsTellOfThemselves(t *testing.T) {
-	l := manual(t, WindowConfig{MaxAge: time.Hour})
+	l := manual(WindowConfig{MaxAge: time.Hour})
 	start := time.Unix(1_000_000, 0)
 	for i := range 1500 {
 		l.Label([]float64{float64(i % 10)}, 10, 0, 0, start)

@@ -11,7 +11,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/cespare/xxhash/v2"
-
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/prefix/internal/blockhash"
 	"github.com/endpick/endpick/transport/recording"
@@ -139,9 +138,7 @@ func (s *Sketcher) add(fields ...string) {
 	}
 }
 
-func (s *Sketcher) number(n int) {
-	_, _ = s.all.Write(binary.AppendUvarint(nil, uint64(n)))
-}
+func (s *Sketcher) number(n int) { _, _ = s.all.Write(binary.AppendUvarint(nil, uint64(n))) }
 
 func (s *Sketcher) piece(role string, end int, decode func(string) string) recording.Piece {
 	if decode == nil {

@@ -6,13 +6,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
-
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/prefix/diagnose/sketch"
 	"github.com/endpick/endpick/transport/recording"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
 var key = prefix.NewKey()

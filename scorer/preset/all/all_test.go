@@ -7,31 +7,27 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer"
 	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/scorer/scorertest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestByName(t *testing.T) {
 	require.True(t, slices.IsSorted(all.Names()))
 	for _, name := range append(all.Names(), "linear:0.5", "load-prefix:1:1:1", "load-prefix:0.5:2:1e3", "predicted-latency:paper:most", "marginal-delay:1") {
-		config, err := all.ByName(name)
-		require.NoError(t, err)
+		config := rig.Must(all.ByName(name))
 		assert.Equal(t, name, config.Policy.Name)
-		_, err = endpick.New(config)
-		assert.NoError(t, err)
+		assert.NoError(t, rig.Err(endpick.New(config)))
 		assert.Contains(t, all.Usage(), strings.Split(name, ":")[0])
 	}
 	_, err := all.ByName("lametric")
 	assert.ErrorContains(t, err, `policy "lametric" is unknown; there are aibrix, always-busiest, dynamo,`)
 	for _, name := range []string{"lametric", "", "random:1", "linear:2"} {
-		_, err := all.ByName(name)
-		assert.ErrorAs(t, err, new(*endpick.ConfigError), name)
+		assert.ErrorAs(t, rig.Err(all.ByName(name)), new(*endpick.ConfigError), name)
 	}
 }
 
@@ -87,15 +83,11 @@ func TestParametersOfAName(t *testing.T) {
 		"marginal-delay:without-room":   `has parameter "without-room", which is not a weight above zero`,
 		"marginal-delay:1:1":            `has 2 parameters, but the policy has one`,
 		"predicted-latency:most:most":   `has "most" twice`,
-		"predicted-latency:no-spread":   `has "no-spread", which is gone: use paper`,
+		"predicted-latency:no-spread":   `has "no-spread", which is gone: use paper, which leaves out all that the paper does not have`,
 		"predicted-latency:no-gate":     `has "no-gate", which is gone: use predicted-latency, with most, paper or none`,
 		"predicted-latency:most:better": `has "better", which is not a variant; there are most, paper, synchronous`,
 	} {
-		_, err := all.ByName(name)
-		var bad *endpick.ConfigError
-		require.ErrorAs(t, err, &bad, name)
-		assert.Equal(t, fmt.Sprintf("policy %q", name), bad.Field)
-		assert.ErrorContains(t, err, reason)
+		assert.Equal(t, &endpick.ConfigError{Field: fmt.Sprintf("policy %q", name), Reason: reason}, rig.Err(all.ByName(name)))
 	}
 }
 
@@ -152,25 +144,20 @@ func TestChoices(t *testing.T) {
 
 // What has been learned goes on to be used where it is of use.
 func TestReuse(t *testing.T) {
-	learned, err := all.ByName("predicted-latency")
-	require.NoError(t, err)
+	learned := rig.Must(all.ByName("predicted-latency"))
 	for _, name := range []string{"predicted-latency", "predicted-latency:paper", "predicted-latency:synchronous"} {
 		c := rig.Must(all.Reuse(name, learned.Policy))
 		assert.Equal(t, name, c.Policy.Name)
 		assert.Same(t, learned.Policy.Predictor, c.Policy.Predictor, name)
 		assert.Same(t, learned.Policy.Matcher, c.Policy.Matcher, name)
 	}
-	c, err := all.Reuse("marginal-delay", learned.Policy)
-	require.NoError(t, err)
+	c := rig.Must(all.Reuse("marginal-delay", learned.Policy))
 	assert.Same(t, learned.Policy.Matcher, c.Policy.Matcher)
 	assert.NotEqual(t, learned.Policy.Predictor, c.Policy.Predictor)
-	c, err = all.Reuse("predicted-latency", endpick.Policy{})
-	require.NoError(t, err)
+	c = rig.Must(all.Reuse("predicted-latency", endpick.Policy{}))
 	assert.NotNil(t, c.Policy.Matcher, "there was none to take over")
 	assert.NotNil(t, c.Policy.Predictor)
-	c, err = all.Reuse("random", learned.Policy)
-	require.NoError(t, err)
+	c = rig.Must(all.Reuse("random", learned.Policy))
 	assert.Nil(t, c.Policy.Matcher, "nobody would ask it")
-	_, err = all.Reuse("no such", learned.Policy)
-	assert.ErrorAs(t, err, new(*endpick.ConfigError))
+	assert.ErrorAs(t, rig.Err(all.Reuse("no such", learned.Policy)), new(*endpick.ConfigError))
 }

@@ -10,14 +10,10 @@ import (
 func random() endpick.Policy { return endpick.Policy{} }
 
 // roundRobin takes the endpoints in turn.
-func roundRobin() endpick.Policy {
-	return endpick.Policy{Scorers: one(scorer.RoundRobin())}
-}
+func roundRobin() endpick.Policy { return endpick.Policy{Scorers: one(scorer.RoundRobin())} }
 
 // leastLoaded picks the endpoint with the fewest requests.
-func leastLoaded() endpick.Policy {
-	return endpick.Policy{Scorers: one(scorer.LeastLoaded())}
-}
+func leastLoaded() endpick.Policy { return endpick.Policy{Scorers: one(scorer.LeastLoaded())} }
 
 // powerOfTwo draws two endpoints and picks the less loaded of them.
 func powerOfTwo() endpick.Policy {
@@ -85,22 +81,16 @@ func linear(lambda float64) endpick.Policy {
 
 // aibrix picks the longest match, the least loaded among equals; if batch
 // sizes are more than 8 apart, the least loaded of all.
-func aibrix() endpick.Policy {
-	return gated(scorer.MatchGateConfig{Range: 8}, scorer.LeastLoaded())
-}
+func aibrix() endpick.Policy { return gated(scorer.MatchGateConfig{Range: 8}, scorer.LeastLoaded()) }
 
 // dynamo picks the least sum of prefill and resident context, in blocks.
-func dynamo() endpick.Policy {
-	return endpick.Policy{Matcher: index(), Scorers: one(scorer.Dynamo(0))}
-}
+func dynamo() endpick.Policy { return endpick.Policy{Matcher: index(), Scorers: one(scorer.Dynamo(0))} }
 
 // preble picks the longest match if it is more than half of the prompt, and
 // otherwise the endpoint with the least work: prompt tokens to prefill and
 // tokens resident. (The original also weighs what would be evicted, which a
 // router can't see.)
-func preble() endpick.Policy {
-	return gated(scorer.MatchGateConfig{Share: 0.5}, scorer.Dynamo(0))
-}
+func preble() endpick.Policy { return gated(scorer.MatchGateConfig{Share: 0.5}, scorer.Dynamo(0)) }
 
 // sglang is the cache-aware policy of SGLang's gateway: the longest match if
 // it is more than half of the prompt, otherwise the least loaded; and the

@@ -11,12 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer/preset/all"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 var update = flag.Bool("update", false, "write what the commands of the stories say into their files")
@@ -120,8 +119,7 @@ func (s *stage) do(words []string) string {
 	case "holds": // SERVER tokens=N: it has served the head of the prompt
 		s.on(words[1], endpick.Request{InputTokens: tokens, Blocks: s.prompt[:tokens/16]}, 0, 0)
 	case "waits": // SERVER tokens=N: an unknown prompt was sent there, and is not prefilled yet
-		_, err := s.router.Route(s.only(words[1], endpick.Request{InputTokens: tokens, Blocks: s.unknown(tokens), Stream: true}))
-		require.NoError(s.t, err)
+		require.NoError(s.t, rig.Err(s.router.Route(s.only(words[1], endpick.Request{InputTokens: tokens, Blocks: s.unknown(tokens), Stream: true}))))
 	case "report": // SERVER waiting=N running=N kv=SHARE
 		require.NoError(s.t, s.router.Report(words[1], endpick.Load{Waiting: number("waiting"), Running: number("running"), KVUsage: number("kv")}))
 	case "serve": // SERVER times=N tokens=N ttft=D tpot=D: requests that are served one after another

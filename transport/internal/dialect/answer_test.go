@@ -8,10 +8,9 @@ import (
 	"testing"
 	"unicode/utf16"
 
+	"github.com/endpick/endpick"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
-
-	"github.com/endpick/endpick"
 )
 
 // said is an answer, independent of API.
@@ -137,9 +136,7 @@ var ways = []way{
 	},
 	{"/v1/messages", messages,
 		func(m string) string { return `{"model":"m","system":"be","messages":[` + m + `]}` },
-		func(s said) bool {
-			return !s.odd && len(s.texts)+len(s.calls) > 0 && (!s.thought || len(s.calls) > 0)
-		},
+		func(s said) bool { return !s.odd && len(s.texts)+len(s.calls) > 0 && (!s.thought || len(s.calls) > 0) },
 		func(s said) string {
 			return `{"content":` + inBrackets(messageBlocks(s)) + `,"stop_reason":"end_turn"}`
 		},

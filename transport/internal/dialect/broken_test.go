@@ -8,9 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
+	"github.com/stretchr/testify/require"
 )
 
 // If a stream breaks off, at any point, every event that has come whole is passed on, once and in

@@ -10,7 +10,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/cespare/xxhash/v2"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/prefix/diagnose/sketch"

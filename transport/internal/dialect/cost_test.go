@@ -11,12 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // shapes are bodies made to cost more than their length.
@@ -39,9 +38,7 @@ func prepareBody(kind *api, body []byte) (*understood, [][]byte) {
 // the fastest of many measurements counts, since a machine may be busy; quadratic
 // work would take hundreds or thousands of times as long.
 func TestTimeIsLinearInTheBody(t *testing.T) {
-	if rig.Race {
-		t.Skip("the race detector slows down some code more than other")
-	}
+	rig.SkipUnderRace(t, "the race detector slows down some code more than other")
 	const size, most = 4 << 20, 100
 	flat := rig.Flat.Bytes(size)
 	longest := max(rig.LeastTime(5, 0, func() { prepareBody(chat, flat) }), 20*time.Millisecond) * most
@@ -53,9 +50,7 @@ func TestTimeIsLinearInTheBody(t *testing.T) {
 
 // No stream takes much longer than another of its size.
 func TestTimeIsLinearInTheStream(t *testing.T) {
-	if rig.Race {
-		t.Skip("the race detector slows down some code more than other")
-	}
+	rig.SkipUnderRace(t, "the race detector slows down some code more than other")
 	const n = 100_000
 	filter := func(stream string) func() {
 		return func() {
@@ -133,10 +128,9 @@ func TestLimits(t *testing.T) {
 		"contents again": {chat, func(n int) string { return `{"messages":[{"content":[0,0,0],"content":[` + items(n-1, "0") + `]}]}` }},
 	} {
 		for _, limit := range []int{9, 20, 1000} {
-			_, err := tryToUnderstand(tc.kind, long(limit, tc.body(limit)), limit)
-			require.NoError(t, err, "%s, %d", name, limit)
+			require.NoError(t, rig.Err(tryToUnderstand(tc.kind, long(limit, tc.body(limit)), limit)), "%s, %d", name, limit)
 			body := long(limit, tc.body(limit+1))
-			_, err = tryToUnderstand(tc.kind, body, limit)
+			_, err := tryToUnderstand(tc.kind, body, limit)
 			var bad *endpick.RequestError
 			require.ErrorAs(t, err, &bad, "%s, %d", name, limit)
 			assert.Equal(t, tooManyItems, bad)
@@ -147,8 +141,7 @@ func TestLimits(t *testing.T) {
 	for _, body := range []string{`{"prompt":[` + items(1000, "1") + `]}`, `{"prompt":"x","logit_bias":{` + items(1000, `"1":1`) + `},"stop":[` + items(1000, `""`) + `]}`} {
 		assert.Equal(t, completion, understand(t, completion, body).api)
 	}
-	_, err := tryToUnderstand(chat, []byte(`{"messages":[{}]}`), math.MaxInt)
-	require.NoError(t, err)
+	require.NoError(t, rig.Err(tryToUnderstand(chat, []byte(`{"messages":[{}]}`), math.MaxInt)))
 }
 
 // The number of items is limited by the length of the body.
@@ -168,10 +161,8 @@ func TestLimitsGoByTheLength(t *testing.T) {
 			b := []byte(tc.s.Head + list + tc.s.Tail)
 			return append(b, bytes.Repeat([]byte(" "), n-len(b))...)
 		}
-		_, err := tryToUnderstand(apiOfShape(tc.s), body(tc.limit), manyItems)
-		require.NoError(t, err, name)
-		_, err = tryToUnderstand(apiOfShape(tc.s), body(tc.limit+1), manyItems)
-		require.ErrorAs(t, err, new(*endpick.RequestError), name)
+		require.NoError(t, rig.Err(tryToUnderstand(apiOfShape(tc.s), body(tc.limit), manyItems)), name)
+		require.ErrorAs(t, rig.Err(tryToUnderstand(apiOfShape(tc.s), body(tc.limit+1), manyItems)), new(*endpick.RequestError), name)
 	}
 }
 
@@ -204,10 +195,8 @@ func TestReadingLooksAtItsClient(t *testing.T) {
 	for name, s := range map[string]rig.Body{
 		"messages": shapes["empty messages"], "tools": shapes["small tools"], "texts": shapes["texts"], "lists": shapes["lists of token ids"],
 	} {
-		c, err := parse(apiOfShape(s), nil, s.Bytes(100000), manyItems)
-		require.NoError(t, err)
-		_, err = c.readPrompt(ctx, &endpick.Request{}, prefix.Scope{}, rates{})
-		require.ErrorIs(t, err, context.Canceled, name)
+		c := rig.Must(parse(apiOfShape(s), nil, s.Bytes(100000), manyItems))
+		require.ErrorIs(t, rig.Err(c.readPrompt(ctx, &endpick.Request{}, prefix.Scope{}, rates{})), context.Canceled, name)
 		assert.GreaterOrEqual(t, c.items, fewItems+len(c.body)/itemBytes-64, "%s: no more than a few were looked at", name)
 	}
 }

@@ -29,9 +29,7 @@ var (
 	tooManyItems = refusal("has too many messages, parts, tools, tool calls or prompts for its length")
 )
 
-func refusal(reason string) error {
-	return &endpick.RequestError{Field: "body", Reason: reason}
-}
+func refusal(reason string) error { return &endpick.RequestError{Field: "body", Reason: reason} }
 
 // membersOf walks over the members of the object in b, elementsOf over the elements of the
 // array. There are none if b is something else.

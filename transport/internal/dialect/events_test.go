@@ -7,11 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/endpick/endpick/prefix"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/prefix"
 )
 
 // tells describes in words what an event says to a response that has just been asked for.
@@ -153,8 +153,7 @@ func TestAnErrorIsNotTakenBack(t *testing.T) {
 			m := startedMeter(t)
 			m.Feed(nil, oneChunk)
 			m.Feed(nil, []byte(failed+rest))
-			_, err := m.End(nil)
-			assert.NoError(t, err, "the engine has said what there is to say")
+			assert.NoError(t, rig.Err(m.End(nil)), "the engine has said what there is to say")
 			assert.Equal(t, want, m.Outcome(given).Status, given)
 		}
 	}
@@ -489,10 +488,8 @@ func TestBodiesThatCannotBeRead(t *testing.T) {
 	const valid = `{"model":"m","messages":[{}],"prompt":"x"}`
 	for _, kind := range []*api{chat, completion, messages, tokenization} {
 		for _, body := range []string{" ", "x", "7", "null", `"{}"`, "[" + valid + "]", valid[:len(valid)-1], valid[:20], `{"model":"m",]`, `{7:8}`, utf16(valid), "\xff\xfe" + utf16(valid), "\x00" + valid} {
-			_, err := parse(kind, nil, []byte(body), manyItems)
-			assert.Equal(t, ErrMalformed, err, "%q", body)
-			c, err := parse(other, nil, []byte(body), manyItems)
-			require.NoError(t, err)
+			assert.Equal(t, ErrMalformed, rig.Err(parse(kind, nil, []byte(body), manyItems)), "%q", body)
+			c := rig.Must(parse(other, nil, []byte(body), manyItems))
 			assert.Equal(t, other, c.api)
 		}
 		c, err := parse(kind, nil, nil, manyItems)
@@ -502,8 +499,7 @@ func TestBodiesThatCannotBeRead(t *testing.T) {
 			form := http.Header{"Content-Type": {"multipart/form-data; boundary=x"}}
 			c, err := parse(kind, form, []byte(body), manyItems)
 			require.NoError(t, err, body)
-			_, err = c.readPrompt(t.Context(), new(endpick.Request), prefix.Scope{}, rates{})
-			require.NoError(t, err, body)
+			require.NoError(t, rig.Err(c.readPrompt(t.Context(), new(endpick.Request), prefix.Scope{}, rates{})), body)
 			assert.Equal(t, kind, c.api)
 			assert.False(t, c.unread, body)
 			assert.Equal(t, "m", c.model)

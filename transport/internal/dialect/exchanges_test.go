@@ -8,10 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/endpick/endpick"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick"
 )
 
 var update = flag.Bool("update", false, "rewrite what is read in testdata")

@@ -6,10 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/stretchr/testify/assert"
 )
 
 // The model of a form stands before or after the file, and the last one counts.
@@ -40,8 +38,7 @@ func TestFormField(t *testing.T) {
 		strings.Repeat("--x\r\n\r\n\r\nv\r\n", maxFormParts) + "--x\r\n" + model + "m\r\n--x--": "",
 		"": "", "--x": "", "--x\r\n": "", "--": "", "\r\n--x": "",
 	} {
-		c, err := parse(other, header, []byte(body), manyItems)
-		require.NoError(t, err)
+		c := rig.Must(parse(other, header, []byte(body), manyItems))
 		assert.Equal(t, want, c.model, "%.100q", body)
 		assert.Equal(t, other, c.api)
 	}

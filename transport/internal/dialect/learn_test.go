@@ -6,10 +6,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
+	"github.com/stretchr/testify/assert"
 )
 
 var learned = sample{promptTokens: 100, promptBytes: 200, outputTokens: 10, outputBytes: 30, responses: 1}

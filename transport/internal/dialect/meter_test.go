@@ -6,10 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/endpick/endpick"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick"
 )
 
 // startedMeter is the meter of a stream whose client did not ask for usage.

@@ -8,11 +8,10 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
 // naive reads a request as the reader does, but builds all of it with

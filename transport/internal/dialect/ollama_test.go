@@ -5,10 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick"
 )
 
 // The answers are those of Ollama 0.17.4, shortened.

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick"
 )
 
 // tester is what *testing.T and *rapid.T have.
@@ -29,17 +29,14 @@ type talk struct {
 func newTalk(t tester) *talk { return newTalkWith(t, Config{}) }
 
 func newTalkWith(t tester, config Config) *talk {
-	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a"}}})
-	require.NoError(t, err)
-	reader, err := NewReader(config)
-	require.NoError(t, err)
+	router := rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a"}}}))
+	reader := rig.Must(NewReader(config))
 	return &talk{t, reader, router}
 }
 
 // read reads a request, which the host may change (if not nil) before its prompt is read.
 func (w *talk) read(in Incoming, host func(*endpick.Request)) *Call {
-	c, err := w.reader.Read(in)
-	require.NoError(w.t, err)
+	c := rig.Must(w.reader.Read(in))
 	if host != nil {
 		host(&c.Request)
 	}
@@ -56,8 +53,7 @@ func (w *talk) ask(path, body string, host func(*endpick.Request)) *Call {
 
 // meter is the meter of a response of this type.
 func (w *talk) meter(c *Call, kind string) *Meter {
-	lease, err := w.router.Route(c.Request)
-	require.NoError(w.t, err)
+	lease := rig.Must(w.router.Route(c.Request))
 	m := c.Meter(lease, time.Now)
 	m.Header(http.StatusOK, http.Header{"Content-Type": {kind}})
 	return m
@@ -86,9 +82,7 @@ func (w *talk) holder(method, path, tenant string) string {
 	return w.read(Incoming{Method: method, Path: path}, of(tenant)).Endpoint()
 }
 
-func of(tenant string) func(*endpick.Request) {
-	return func(r *endpick.Request) { r.Tenant = tenant }
-}
+func of(tenant string) func(*endpick.Request) { return func(r *endpick.Request) { r.Tenant = tenant } }
 
 // A request that continues a stored response is sent where it is and belongs to its
 // session, unless its tenant is another or it names a session of its own.
@@ -211,8 +205,7 @@ func TestTheLastNumberCounts(t *testing.T) {
 		`{"n":3}`: {3, 0}, `{"n":3,"n":2}`: {2, 0}, `{"n":3,"n":null}`: {1, 0}, `{"n":3,"n":"4"}`: {1, 0}, `{"n":0}`: {1, 0}, `{"n":2,"n_cmpl":4}`: {4, 0},
 		`{"max_tokens":5,"max_tokens":6}`: {1, 6}, `{"max_tokens":5,"max_completion_tokens":null}`: {1, 5}, `{"max_output_tokens":7,"n_predict":-1}`: {1, 7},
 	} {
-		c, err := parse(completion, nil, []byte(body), manyItems)
-		require.NoError(t, err)
+		c := rig.Must(parse(completion, nil, []byte(body), manyItems))
 		assert.Equal(t, want, [2]int{c.responses(), c.maxTokens}, body)
 	}
 }

@@ -62,9 +62,7 @@ func (c *request) readPrompt(ctx context.Context, req *endpick.Request, scope pr
 	return p.size, nil
 }
 
-func toTokens(bytes int, perByte float64) int {
-	return int(math.Round(float64(bytes) * perByte))
-}
+func toTokens(bytes int, perByte float64) int { return int(math.Round(float64(bytes) * perByte)) }
 
 // promptReader hashes a prompt while it reads it: no more than one message of it
 // is in memory.

@@ -9,10 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick"
 )
 
 // Streams of real engines that broke off after three words, what was asked for then, the rest as engines said

@@ -7,9 +7,8 @@ import (
 	"sync"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/google/btree"
-
 	"github.com/endpick/endpick/prefix"
+	"github.com/google/btree"
 )
 
 const (

@@ -8,10 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/endpick/endpick/prefix"
 	"github.com/stretchr/testify/assert"
 	"pgregory.net/rapid"
-
-	"github.com/endpick/endpick/prefix"
 )
 
 // The table equals its twin, a list searched from its end, and stays within its

@@ -5,10 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
+	"github.com/stretchr/testify/require"
 )
 
 // With token ids, blocks are those of the ids, in the same scope as the text's: model,

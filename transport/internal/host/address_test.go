@@ -9,11 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // bad are invalid addresses.
@@ -40,10 +39,8 @@ func TestAddresses(t *testing.T) {
 		assert.Equal(t, want, to.String(), address)
 	}
 	for _, address := range bad {
-		_, err := Parse(address)
-		assert.Equal(t, ErrAddress, err, "%q: as it is, since an address may have credentials", address)
-		_, err = Of(address, &url.URL{Path: "/"})
-		assert.Equal(t, ErrAddress, err, address)
+		assert.Equal(t, ErrAddress, rig.Err(Parse(address)), "%q: as it is, since an address may have credentials", address)
+		assert.Equal(t, ErrAddress, rig.Err(Of(address, &url.URL{Path: "/"})), address)
 		assert.Empty(t, Page(address, "/health"), address)
 	}
 }
@@ -142,7 +139,6 @@ func TestConnectingEnds(t *testing.T) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}}
-	_, err := Client(time.Millisecond, 1).Transport.(*http.Transport).DialContext(ctx, "tcp", "endpick.invalid:80")
-	require.Error(t, err)
+	require.Error(t, rig.Err(Client(time.Millisecond, 1).Transport.(*http.Transport).DialContext(ctx, "tcp", "endpick.invalid:80")))
 	assert.NoError(t, ctx.Err(), "it waits for as long as it is allowed to")
 }

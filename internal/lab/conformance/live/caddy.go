@@ -10,7 +10,6 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/suite"
 	endpickcaddy "github.com/endpick/endpick/transport/caddy"

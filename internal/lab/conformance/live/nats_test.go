@@ -78,7 +78,7 @@ func (m *member) sees(t *testing.T, other *member) {
 	eventually(t, "they see the same", func() bool { return assert.ObjectsAreEqual(flying(other), flying(m)) })
 }
 
-func (m *member) route(t *testing.T, n int) (all []endpick.Lease) {
+func (m *member) route(n int) (all []endpick.Lease) {
 	for i := range n {
 		l := rig.Must(m.Route(endpick.Request{InputTokens: 100 + i, Blocks: []uint64{uint64(i + 1), uint64(i + 1001)}, Stream: true}))
 		if i%2 == 0 {
@@ -105,7 +105,7 @@ func TestConvergence(t *testing.T) {
 	for _, m := range []*member{x, y, z} {
 		m.know(t, 2)
 	}
-	open := [][]endpick.Lease{x.route(t, 30), y.route(t, 20), z.route(t, 10)}
+	open := [][]endpick.Lease{x.route(30), y.route(20), z.route(10)}
 	y.sees(t, x)
 	z.sees(t, x)
 	assert.Equal(t, 60, x.Stats().OpenLeases)
@@ -133,7 +133,7 @@ func TestNATSHangs(t *testing.T) {
 	x, y := join(t, b), join(t, b)
 	x.know(t, 1)
 	y.know(t, 1)
-	y.route(t, 10)
+	y.route(10)
 	x.sees(t, y)
 	release := x.wire.hold()
 	defer release()

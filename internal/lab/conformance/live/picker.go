@@ -5,15 +5,14 @@ import (
 	"net"
 	"os"
 
-	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/envoy"
 	"github.com/endpick/endpick/internal/lab/suite"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/extproc"
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 )
 
 // openPicker opens an Envoy that asks an endpoint picker.

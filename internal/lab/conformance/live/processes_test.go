@@ -28,26 +28,8 @@ type process struct {
 	*exec.Cmd
 	path       string // of the file
 	url, admin string
-	stderr     *lines
+	stderr     *rig.Output
 	ended      chan error
-}
-
-// lines is the output of a process.
-type lines struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // build builds the gateway in its own module.
@@ -63,7 +45,7 @@ func build(t *testing.T) (path string) {
 var routing = regexp.MustCompile(`msg=routing url=(\S+) .*decisions=(\S+)/debug/endpick `)
 
 func startProcess(t *testing.T, program, name, settings string) *process {
-	p := &process{path: filepath.Join(t.TempDir(), name+".yaml"), stderr: &lines{}, ended: make(chan error, 1)}
+	p := &process{path: filepath.Join(t.TempDir(), name+".yaml"), stderr: &rig.Output{}, ended: make(chan error, 1)}
 	require.NoError(t, os.WriteFile(p.path, []byte(settings), 0o600))
 	p.Cmd = exec.Command(program, "-config", p.path)
 	p.Stderr = p.stderr
@@ -130,7 +112,7 @@ const (
 )
 
 // ask sends a prompt and returns the status.
-func (p *process) ask(t *testing.T, key, prompt string) int {
+func (p *process) ask(key, prompt string) int {
 	body := rig.Must(json.Marshal(map[string]any{"model": "m", "messages": []any{map[string]any{"role": "user", "content": prompt}}}))
 	r := rig.Must(http.NewRequest(http.MethodPost, p.url+"/v1/chat/completions", bytes.NewReader(body)))
 	r.Header.Set("Authorization", "Bearer "+key)
@@ -201,7 +183,7 @@ replicas: {nats: "nats://gateway:secret@%s", fleet: %s, name: gateway-%s}
 
 	// NATS is not running yet.
 	for _, p := range []*process{x, y} {
-		require.Equal(t, 200, p.ask(t, freely, "Hello."))
+		require.Equal(t, 200, p.ask(freely, "Hello."))
 		p.shows(t, "NATS can&#39;t be reached.")
 		p.reaches(t, "replica_connected", 0)
 	}
@@ -224,29 +206,29 @@ replicas: {nats: "nats://gateway:secret@%s", fleet: %s, name: gateway-%s}
 	var to []bool
 	for i := range 12 {
 		before := two.asked.Load()
-		require.Equal(t, 200, x.ask(t, freely, prompt(i)))
+		require.Equal(t, 200, x.ask(freely, prompt(i)))
 		to = append(to, two.asked.Load() > before)
 	}
 	y.reaches(t, "mirrored_total", told+12)
 	y.reaches(t, "open_leases", 0)
 	for i := range 12 {
 		before := two.asked.Load()
-		require.Equal(t, 200, y.ask(t, freely, prompt(i)+"And more."))
+		require.Equal(t, 200, y.ask(freely, prompt(i)+"And more."))
 		require.Equal(t, to[i], two.asked.Load() > before, "prompt %d", i)
 	}
 
 	// Requests in flight at one count at the other: as load, and for the quota.
 	var held sync.WaitGroup
-	held.Go(func() { assert.Equal(t, 200, x.ask(t, bounded, "hold this")) })
+	held.Go(func() { assert.Equal(t, 200, x.ask(bounded, "hold this")) })
 	y.reaches(t, "open_leases", 1)
-	require.Equal(t, 429, y.ask(t, bounded, "Hello."))
-	require.Equal(t, 200, y.ask(t, freely, "Hello."))
+	require.Equal(t, 429, y.ask(bounded, "Hello."))
+	require.Equal(t, 200, y.ask(freely, "Hello."))
 
 	// Gateways with other settings are not in the group; with the same settings they are again.
 	y.reload(t, settings("y", 1, "g"))
 	apart()
 	y.reaches(t, "open_leases", 0)
-	require.Equal(t, 200, y.ask(t, bounded, "Hello."))
+	require.Equal(t, 200, y.ask(bounded, "Hello."))
 	y.reload(t, settings("y", 2, "f"))
 	apart()
 	eventually(t, "it says why", func() bool { return y.metric(t, "replica_refused_total") > 0 })
@@ -261,7 +243,7 @@ replicas: {nats: "nats://gateway:secret@%s", fleet: %s, name: gateway-%s}
 	together()
 
 	// A request of y's does not delay x: it stops once its own have ended.
-	held.Go(func() { assert.Equal(t, 200, y.ask(t, freely, "hold this too")) })
+	held.Go(func() { assert.Equal(t, 200, y.ask(freely, "hold this too")) })
 	x.reaches(t, "open_leases", 2)
 	require.NoError(t, x.Process.Signal(syscall.SIGTERM))
 	eventually(t, "it stops", func() bool { return strings.Contains(x.stderr.String(), "msg=stopping") })
@@ -285,7 +267,7 @@ replicas: {nats: "nats://gateway:secret@%s", fleet: %s, name: gateway-%s}
 	asked := func(p *process) float64 { return p.metric(t, `endpoint_attempts_total{endpoint="two",result="error"}`) }
 	for i := 0; y.metric(t, `endpoint_out{endpoint="two",reason="failing"}`) != 1; i++ {
 		require.Less(t, i, 1000, "nobody believes it")
-		require.Equal(t, 200, x.ask(t, freely, fmt.Sprint(i, prompt(i))))
+		require.Equal(t, 200, x.ask(freely, fmt.Sprint(i, prompt(i))))
 	}
 	require.Positive(t, asked(x))
 	require.LessOrEqual(t, asked(y), 0.0)

@@ -60,7 +60,7 @@ func (r *report) examineHeld() {
 	}
 }
 
-func megabytes(b uint64) string { return fmt.Sprintf("%.1f MB", float64(b)/1e6) }
+func megabytes(b int64) string { return fmt.Sprintf("%.1f MB", float64(b)/1e6) }
 
 func (r *report) write(w io.Writer) {
 	if len(r.ways) > 0 {

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 // setup is everything that takes part.
@@ -128,7 +130,7 @@ func (w *setup) rest(goroutines int) (held, error) {
 
 // held is what the process holds.
 type held struct {
-	heap       uint64
+	heap       int64
 	goroutines int
 }
 
@@ -145,12 +147,7 @@ func settled(goroutines int, closeIdle func()) held {
 			n, since = now, time.Now()
 		}
 	}
-	var m runtime.MemStats
-	for range 3 { // the second collection empties pools
-		runtime.GC()
-	}
-	runtime.ReadMemStats(&m)
-	return held{m.HeapAlloc, runtime.NumGoroutine()}
+	return held{rig.Heap(), runtime.NumGoroutine()}
 }
 
 // soakOptions are the flags of soak.

@@ -7,12 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
-
-	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 // pair returns two replicas that know each other.

@@ -7,10 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick"
 )
 
 // evil is a replica that has the key and sends anything.

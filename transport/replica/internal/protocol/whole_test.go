@@ -8,11 +8,10 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/endpick/endpick"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
-
-	"github.com/endpick/endpick"
 )
 
 // newLine returns replicas on a perfect bus, whose effects are only recorded.

@@ -5,9 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
+	"github.com/stretchr/testify/require"
 )
 
 // world is some replicas on a bus that a test can degrade at will, and the truth about

@@ -1,0 +1,34 @@
+package rig
+
+import (
+	"bytes"
+	"context"
+	"sync"
+)
+
+// Running lets something run until stop is called, which waits for its end.
+func Running(ctx context.Context, run func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var ended sync.WaitGroup
+	ended.Go(func() { run(ctx) })
+	return func() { cancel(); ended.Wait() }
+}
+
+// Output is the output of something that still runs.
+type Output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+// Write implements [io.Writer].
+func (o *Output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+func (o *Output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}
