@@ -386,7 +386,7 @@ func TestListsOfModelsDoNotTakeForever(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
 		var well atomic.Bool
-		w := newWorld(t, transport.Config{Base: tripper(func(r *http.Request) (*http.Response, error) {
+		w := newWorld(t, transport.Config{Base: rig.RoundTrip(func(r *http.Request) (*http.Response, error) {
 			asked.Add(1)
 			if well.Load() {
 				return answered(200, "", `{"data":[]}`)
@@ -456,7 +456,7 @@ func TestAListOfModelsIsForItsPath(t *testing.T) {
 func TestListsOfModelsAreAskedForAFewAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var open, most atomic.Int64
-		w := newWorld(t, transport.Config{Base: tripper(func(*http.Request) (*http.Response, error) {
+		w := newWorld(t, transport.Config{Base: rig.RoundTrip(func(*http.Request) (*http.Response, error) {
 			if n := open.Add(1); n > most.Load() {
 				most.Store(n)
 			}

@@ -132,7 +132,7 @@ func TestIdleConnectionsOfAnotherBase(t *testing.T) {
 		w.t.CloseIdleConnections()
 	}
 	tries := 0
-	w := newWorld(t, transport.Config{Base: tripper(func(r *http.Request) (*http.Response, error) {
+	w := newWorld(t, transport.Config{Base: rig.RoundTrip(func(r *http.Request) (*http.Response, error) {
 		if tries++; tries < 3 {
 			httptrace.ContextClientTrace(r.Context()).GotConn(httptrace.GotConnInfo{Reused: true})
 			return nil, errors.New("http: server closed idle connection")
@@ -159,7 +159,7 @@ func TestAServerThatBreaksOffIsNotAskedAgain(t *testing.T) {
 		{"nor for ever", true, false, io.EOF, 4},
 	} {
 		tries := 0
-		w := newWorld(t, transport.Config{Base: tripper(func(r *http.Request) (*http.Response, error) {
+		w := newWorld(t, transport.Config{Base: rig.RoundTrip(func(r *http.Request) (*http.Response, error) {
 			tries++
 			trace := httptrace.ContextClientTrace(r.Context())
 			if tc.reused {
@@ -306,7 +306,7 @@ func TestWrap(t *testing.T) {
 	wraps := 0
 	w := newWorld(t, transport.Config{Wrap: func(base http.RoundTripper) http.RoundTripper {
 		wraps++
-		return tripper(func(r *http.Request) (*http.Response, error) {
+		return rig.RoundTrip(func(r *http.Request) (*http.Response, error) {
 			mu.Lock()
 			hosts = append(hosts, r.URL.Scheme+" "+r.URL.Host)
 			mu.Unlock()
@@ -364,7 +364,7 @@ func TestCredentialsOfAnAddressAreForTheServer(t *testing.T) {
 	assert.Equal(t, "  Bearer of-the-client", body)
 
 	// A host's Base may log or trace the URL.
-	w = newWorld(t, transport.Config{Base: tripper(func(r *http.Request) (*http.Response, error) {
+	w = newWorld(t, transport.Config{Base: rig.RoundTrip(func(r *http.Request) (*http.Response, error) {
 		assert.Equal(t, "http://"+host+"/v1/embeddings", r.URL.String())
 		return http.DefaultTransport.RoundTrip(r)
 	})})
@@ -594,7 +594,7 @@ func TestAnUpgradeThatNobodyAskedFor(t *testing.T) {
 	for _, header := range []http.Header{{"Upgrade": {"echo"}}, {}} {
 		var open atomic.Int32
 		near, _ := net.Pipe()
-		w := newWorld(t, transport.Config{MaxAttempts: 1, Base: tripper(func(*http.Request) (*http.Response, error) {
+		w := newWorld(t, transport.Config{MaxAttempts: 1, Base: rig.RoundTrip(func(*http.Request) (*http.Response, error) {
 			open.Add(1)
 			return &http.Response{StatusCode: 101, Header: header, Body: struct {
 				io.ReadCloser
@@ -687,7 +687,7 @@ func TestASlowBodyIs408(t *testing.T) {
 		h2 := &http.Transport{Protocols: protocols}
 		defer h2.CloseIdleConnections()
 		rest := make(chan struct{})
-		stops := reads(func([]byte) (int, error) { <-rest; return 0, io.EOF })
+		stops := rig.Reader(func([]byte) (int, error) { <-rest; return 0, io.EOF })
 		req := rig.Must(http.NewRequest(http.MethodPost, s.URL+chatPath, io.MultiReader(strings.NewReader("{"), stops)))
 		resp, err := h2.RoundTrip(req)
 		close(rest)

@@ -152,7 +152,7 @@ func timeline(t *testing.T, servers []*busy, config transport.Config, jobs []job
 			b.start, b.computed, b.refused, byHost[id] = time.Now(), map[string]int{}, map[string]int{}, b
 			endpoints = append(endpoints, endpick.Endpoint{ID: id, Address: id})
 		}
-		base := tripper(func(r *http.Request) (*http.Response, error) { return byHost[r.URL.Host].RoundTrip(r) })
+		base := rig.RoundTrip(func(r *http.Request) (*http.Response, error) { return byHost[r.URL.Host].RoundTrip(r) })
 		router := rig.Must(endpick.New(endpick.Config{Endpoints: endpoints, Seed: 1, Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: scorer.LeastLoaded(), Weight: 1}}}}))
 		monitor := rig.Must(health.New(health.Config{Router: router, Client: &http.Client{Transport: base}}))
 		config.Router, config.Base, config.Health = router, base, monitor
@@ -325,7 +325,7 @@ func TestWhoIsFull(t *testing.T) {
 				router := rig.Must(endpick.New(config))
 				monitor := rig.Must(health.New(health.Config{Router: router}))
 				sent := map[string]int{}
-				tr := rig.Must(transport.New(transport.Config{Router: router, Health: monitor, Base: tripper(func(r *http.Request) (*http.Response, error) {
+				tr := rig.Must(transport.New(transport.Config{Router: router, Health: monitor, Base: rig.RoundTrip(func(r *http.Request) (*http.Response, error) {
 					_, _ = io.ReadAll(r.Body)
 					sent[r.URL.Host]++
 					if r.URL.Host == "b" {

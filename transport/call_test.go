@@ -317,7 +317,7 @@ func TestAnnouncedLengthsAreNotBelieved(t *testing.T) {
 func TestReadBodyLooksAtItsClient(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	reads := 0
-	r := readerFunc(func(p []byte) (int, error) {
+	r := rig.Reader(func(p []byte) (int, error) {
 		if reads++; reads == 3 {
 			cancel()
 		}
@@ -327,10 +327,6 @@ func TestReadBodyLooksAtItsClient(t *testing.T) {
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.Equal(t, 3, reads)
 }
-
-type readerFunc func([]byte) (int, error)
-
-func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 // reading is a dispatcher whose bodies have at most so many bytes.
 func reading(most int64) *Dispatcher {

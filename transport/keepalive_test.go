@@ -181,7 +181,7 @@ func TestNoKeepAlive(t *testing.T) {
 // Proxies change the header of a response, while it is passed on.
 func TestKeepAliveHasAHeaderOfItsOwn(t *testing.T) {
 	theirs, _ := answered(200, "text/event-stream", role+finish+done)
-	w := newWorld(t, transport.Config{KeepAlive: time.Hour, Base: tripper(func(*http.Request) (*http.Response, error) { return theirs, nil })}, "a")
+	w := newWorld(t, transport.Config{KeepAlive: time.Hour, Base: rig.RoundTrip(func(*http.Request) (*http.Response, error) { return theirs, nil })}, "a")
 	resp := rig.Must(w.t.RoundTrip(post(t, chatPath, chatStream)))
 	resp.Header.Del("Content-Type")
 	assert.Contains(t, theirs.Header, "Content-Type")
@@ -239,7 +239,7 @@ func TestLeavingKeepAlive(t *testing.T) {
 // Panics of the goroutine that asks cost their own request alone.
 func TestPanicsBesideKeepAlive(t *testing.T) {
 	for _, after := range []time.Duration{0, pause} {
-		w := newWorld(t, transport.Config{KeepAlive: silence, Base: tripper(func(*http.Request) (*http.Response, error) {
+		w := newWorld(t, transport.Config{KeepAlive: silence, Base: rig.RoundTrip(func(*http.Request) (*http.Response, error) {
 			time.Sleep(after)
 			panic("boom")
 		})}, "x:1")

@@ -260,7 +260,7 @@ func TestNothingIsKeptOfARequestThatHasEnded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var asked []context.Context
-			w := newWorld(t, transport.Config{Base: tripper(func(r *http.Request) (*http.Response, error) {
+			w := newWorld(t, transport.Config{Base: rig.RoundTrip(func(r *http.Request) (*http.Response, error) {
 				asked = append(asked, r.Context())
 				return tc.answer(r)
 			})}, "a", "b", "c")
@@ -290,10 +290,6 @@ func TestNothingIsKeptOfARequestThatHasEnded(t *testing.T) {
 		})
 	}
 }
-
-type tripper func(*http.Request) (*http.Response, error)
-
-func (f tripper) RoundTrip(in *http.Request) (*http.Response, error) { return f(in) }
 
 // headerOf parses lines of name, colon and value, keeping the names and values
 // that net/http accepts.
@@ -335,7 +331,7 @@ func FuzzRoundTrip(f *testing.F) {
 	var next atomic.Pointer[answer]
 	rt := rig.Must(transport.New(transport.Config{
 		Router: router, MaxBodyBytes: 1 << 16,
-		Base: tripper(func(in *http.Request) (*http.Response, error) {
+		Base: rig.RoundTrip(func(in *http.Request) (*http.Response, error) {
 			if in.Body != nil {
 				_, _ = io.Copy(io.Discard, in.Body)
 				in.Body.Close()
@@ -397,7 +393,7 @@ func TestNothingElseIsChanged(t *testing.T) {
 	config := all.LMetric()
 	config.Endpoints = []endpick.Endpoint{{ID: "a", Address: "10.0.0.1:8000"}}
 	router := rig.Must(endpick.New(config))
-	rt := rig.Must(transport.New(transport.Config{Router: router, Pass: []string{"/"}, Base: tripper(func(in *http.Request) (*http.Response, error) {
+	rt := rig.Must(transport.New(transport.Config{Router: router, Pass: []string{"/"}, Base: rig.RoundTrip(func(in *http.Request) (*http.Response, error) {
 		b, err := io.ReadAll(in.Body)
 		asked, body = in, string(b)
 		return &http.Response{

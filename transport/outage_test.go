@@ -638,7 +638,7 @@ func TestAFirstByteTooLate(t *testing.T) {
 	for _, first := range []int{1, 512} { // a part of the first event, or all of it
 		synctest.Test(t, func(t *testing.T) {
 			asked := map[string]int{}
-			w := newWorld(t, transport.Config{FirstByteTimeout: time.Second, Base: tripper(func(r *http.Request) (*http.Response, error) {
+			w := newWorld(t, transport.Config{FirstByteTimeout: time.Second, Base: rig.RoundTrip(func(r *http.Request) (*http.Response, error) {
 				asked[r.URL.Host]++
 				resp, err := answered(200, "text/event-stream", delta(`"content":"word"`)+finish+done)
 				if len(asked) == 1 {
@@ -657,7 +657,7 @@ func TestAFirstByteTooLate(t *testing.T) {
 // A stall is a timeout whatever the base makes of a request that is called off.
 func TestAStallIsATimeoutWithAnyBase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, transport.Config{StallTimeout: time.Second, FirstByteTimeout: time.Second, Base: tripper(func(r *http.Request) (*http.Response, error) {
+		w := newWorld(t, transport.Config{StallTimeout: time.Second, FirstByteTimeout: time.Second, Base: rig.RoundTrip(func(r *http.Request) (*http.Response, error) {
 			from, to := io.Pipe()
 			go io.WriteString(to, delta(`"content":"word"`))
 			context.AfterFunc(r.Context(), func() { to.CloseWithError(r.Context().Err()) })

@@ -133,11 +133,6 @@ func TestTheEndOfARequestMovesTheQueueOn(t *testing.T) {
 	})
 }
 
-// reads is a reader.
-type reads func([]byte) (int, error)
-
-func (r reads) Read(p []byte) (int, error) { return r(p) }
-
 // Only the time in the queue is subtracted from a target, not the time that the client
 // takes to send its request, which doesn't give it an earlier deadline either.
 func TestOnlyTheQueueTakesFromATarget(t *testing.T) {
@@ -151,7 +146,7 @@ func TestOnlyTheQueueTakesFromATarget(t *testing.T) {
 		synctest.Wait()
 		late := func(by time.Duration, target string) *http.Request {
 			req := post(t, chatPath, chatStream, "X-Slo-Ttft-Ms", target)
-			pause := reads(func([]byte) (int, error) { time.Sleep(by); return 0, io.EOF })
+			pause := rig.Reader(func([]byte) (int, error) { time.Sleep(by); return 0, io.EOF })
 			req.Body = io.NopCloser(io.MultiReader(pause, strings.NewReader(chatStream)))
 			return req
 		}

@@ -120,7 +120,7 @@ func TestARefusalIsCheckedElsewhere(t *testing.T) {
 			var open atomic.Int32
 			own := &http.Transport{}
 			defer own.CloseIdleConnections()
-			w := newWorld(t, transport.Config{EnableEndpointHeader: true, Base: tripper(func(r *http.Request) (*http.Response, error) {
+			w := newWorld(t, transport.Config{EnableEndpointHeader: true, Base: rig.RoundTrip(func(r *http.Request) (*http.Response, error) {
 				resp, err := own.RoundTrip(r)
 				if err == nil {
 					open.Add(1)
@@ -231,7 +231,7 @@ func TestRequestsPayForRetries(t *testing.T) {
 		{500, 0, 0, []int{124}}, // the first finds 100 and the next 99.2, 98.4 …, 1.6, 0.8
 	} {
 		var open atomic.Int32
-		w := newWorldOf(t, transport.Config{MaxAttempts: 2, RetryShare: tc.share, RetryBurst: tc.burst, Base: tripper(func(*http.Request) (*http.Response, error) {
+		w := newWorldOf(t, transport.Config{MaxAttempts: 2, RetryShare: tc.share, RetryBurst: tc.burst, Base: rig.RoundTrip(func(*http.Request) (*http.Response, error) {
 			open.Add(1)
 			resp, err := answered(tc.status, "", "{}")
 			resp.Body = &closing{ReadCloser: resp.Body, open: &open}
@@ -344,7 +344,7 @@ func TestTheHostsExclusionsStayItsOwn(t *testing.T) {
 }
 
 func TestAPanicInBaseClosesTheLease(t *testing.T) {
-	w := newWorld(t, transport.Config{Base: tripper(func(*http.Request) (*http.Response, error) { panic("boom") })}, "x:1")
+	w := newWorld(t, transport.Config{Base: rig.RoundTrip(func(*http.Request) (*http.Response, error) { panic("boom") })}, "x:1")
 	assert.PanicsWithValue(t, "boom", func() { w.t.RoundTrip(post(t, chatPath, chatStream)) })
 	assert.Equal(t, endpick.Failed, w.outcome(t).Status)
 	w.idle(t)
@@ -384,7 +384,7 @@ func TestServersWithUnlikeModels(t *testing.T) {
 				req.Model, req.Adapter = "base", req.Model
 			}
 		}
-		w := newWorldOf(t, transport.Config{Describe: adapt, Base: tripper(func(r *http.Request) (*http.Response, error) {
+		w := newWorldOf(t, transport.Config{Describe: adapt, Base: rig.RoundTrip(func(r *http.Request) (*http.Response, error) {
 			body, _ := io.ReadAll(r.Body)
 			sent[r.URL.Host]++
 			if strings.Contains(string(body), has[r.URL.Host]) {
@@ -490,7 +490,7 @@ func TestOneLivesBesideManyDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const dead = 400
 		dials := 0
-		base := tripper(func(r *http.Request) (*http.Response, error) {
+		base := rig.RoundTrip(func(r *http.Request) (*http.Response, error) {
 			if r.URL.Host != "z" {
 				dials++
 				return nil, noDial

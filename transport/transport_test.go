@@ -450,7 +450,7 @@ func TestBodiesComeInAnyPieces(t *testing.T) {
 		"bytes, the last with it": func(r io.Reader) io.Reader { return iotest.DataErrReader(iotest.OneByteReader(r)) },
 		"nothing, then a byte": func(r io.Reader) io.Reader {
 			r, calls := iotest.OneByteReader(r), 0
-			return reads(func(p []byte) (int, error) {
+			return rig.Reader(func(p []byte) (int, error) {
 				if calls++; calls%2 == 1 {
 					return 0, nil
 				}
@@ -476,7 +476,7 @@ func TestBodiesComeInAnyPieces(t *testing.T) {
 				if tc.breaks != nil {
 					body = io.MultiReader(body, iotest.ErrReader(tc.breaks))
 				}
-				w := newWorld(t, transport.Config{Base: tripper(func(*http.Request) (*http.Response, error) {
+				w := newWorld(t, transport.Config{Base: rig.RoundTrip(func(*http.Request) (*http.Response, error) {
 					return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {tc.kind}}, Body: io.NopCloser(in(body))}, nil
 				})}, "x:1")
 				_, got, err := w.do(t, post(t, chatPath, tc.request))

@@ -32,10 +32,9 @@ import (
 
 // following is a watcher that polls every second in a synctest bubble.
 type following struct {
-	router *endpick.Router
-	mu     sync.Mutex
-	errs   []string
-	count  atomic.Int64 // number of changes
+	router   *endpick.Router
+	reported rig.List[string] // errors
+	count    atomic.Int64     // number of changes
 }
 
 func follow(t *testing.T, config discover.Config, test func(*following)) {
@@ -44,14 +43,10 @@ func follow(t *testing.T, config discover.Config, test func(*following)) {
 		f.router = rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "own", Address: "own"}}}))
 		config.Router, config.Interval = f.router, time.Second
 		config.OnError = func(err error) {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			f.errs = append(f.errs, errors.Unwrap(err).Error())
+			f.reported.Add(errors.Unwrap(err).Error())
 			panic("a logger")
 		}
 		config.OnChange = func(discover.Change) {
-			f.mu.Lock()
-			defer f.mu.Unlock()
 			f.count.Add(1)
 			panic("a logger")
 		}
@@ -60,15 +55,6 @@ func follow(t *testing.T, config discover.Config, test func(*following)) {
 		time.Sleep(500 * time.Millisecond)
 		test(f)
 	})
-}
-
-// told returns the errors reported since the last call.
-func (f *following) reported() []string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	errs := f.errs
-	f.errs = nil
-	return errs
 }
 
 func (f *following) ids() (ids []string) {
@@ -101,16 +87,16 @@ func TestAFileThatTurnsToGarbage(t *testing.T) {
 			write(tc.text)
 			time.Sleep(10 * time.Second)
 			assert.Equal(t, good, f.ids(), tc.text)
-			if reported := f.reported(); assert.Len(t, reported, 1, tc.text) {
+			if reported := f.reported.Take(); assert.Len(t, reported, 1, tc.text) {
 				assert.True(t, strings.HasPrefix(reported[0], tc.reported), reported[0])
 			}
 			write("a:1\nhttp://b:1")
 			time.Sleep(3 * time.Second)
-			assert.Empty(t, f.reported())
+			assert.Empty(t, f.reported.Take())
 		}
 		require.NoError(t, os.Remove(path))
 		time.Sleep(10 * time.Second)
-		assert.Equal(t, []string{path + ": no such file or directory"}, f.reported())
+		assert.Equal(t, []string{path + ": no such file or directory"}, f.reported.Take())
 		assert.Equal(t, good, f.ids())
 		write("b:2")
 		time.Sleep(3 * time.Second)
@@ -156,7 +142,7 @@ func TestSourcesThatFail(t *testing.T) {
 	config := discover.Config{Timeout: 2 * time.Second, Source: source(func(ctx context.Context) ([]endpick.Endpoint, error) { return (*current.Load())(ctx) })}
 	follow(t, config, func(f *following) {
 		assert.Equal(t, []string{"own"}, f.ids(), "until the first good list")
-		assert.Equal(t, []string{"broken"}, f.reported())
+		assert.Equal(t, []string{"broken"}, f.reported.Take())
 		set(list("a:1", "b:1"))
 		time.Sleep(2 * time.Second)
 		for reported, bad := range map[string]source{
@@ -172,7 +158,7 @@ func TestSourcesThatFail(t *testing.T) {
 		} {
 			set(bad)
 			time.Sleep(10 * time.Second)
-			assert.Equal(t, []string{reported}, f.reported())
+			assert.Equal(t, []string{reported}, f.reported.Take())
 			assert.Equal(t, []string{"a:1", "b:1"}, f.ids())
 			set(list("b:1", "a:1")) // order does not matter
 			time.Sleep(4 * time.Second)
@@ -198,7 +184,7 @@ func TestSourcesThatFail(t *testing.T) {
 				time.Sleep(2 * time.Second)
 				assert.Equal(t, []string{"a:1"}, f.ids())
 			}
-			assert.Empty(t, f.reported())
+			assert.Empty(t, f.reported.Take())
 		})
 	}
 }

@@ -150,7 +150,7 @@ func TestBodiesThroughEnvoy(t *testing.T) {
 			assert.Equal(t, "1", response.Trailer.Get("X-After"))
 			w.idle(t)
 			assert.Contains(t, w.heard.said(), "a failed, b completed")
-			assert.Empty(t, w.warnings())
+			assert.Empty(t, w.warned.Take())
 			for size, says := range map[int]string{32<<20 + 1: "longer than 33554432 bytes", 33<<20 - 1: "longer than", 36 << 20: "Payload Too Large"} {
 				response, got = do(t, client, "POST", url+"/echo", make([]byte, size))
 				assert.Equal(t, 413, response.StatusCode)

@@ -369,7 +369,7 @@ func TestProtocol(t *testing.T) {
 		{"the server that served is learned of", two, func(t *testing.T, w *world, c *talk) {
 			c.exchange(served(responseHeaders("200", false), "10.0.0.2:8000"), events+usage+done)
 			assert.Equal(t, "a failed, b completed", w.heard.said())
-			assert.Empty(t, w.warnings())
+			assert.Empty(t, w.warned.Take())
 		}},
 		{"a server that was full before has not failed", extproc.Config{Dispatcher: transport.Config{Fallbacks: 2}}, func(t *testing.T, w *world, c *talk) {
 			c.request(chatBody)

@@ -104,8 +104,7 @@ type world struct {
 	conn   *grpc.ClientConn
 	drain  func()
 	stop   func() // waits
-	mu     sync.Mutex
-	warned []error
+	warned rig.List[error]
 }
 
 func newWorld(t testing.TB, config extproc.Config, endpoints ...endpick.Endpoint) *world {
@@ -126,11 +125,7 @@ func newWorld(t testing.TB, config extproc.Config, endpoints ...endpick.Endpoint
 	if config.Dispatcher.Pass == nil {
 		config.Dispatcher.Pass = []string{"/"}
 	}
-	config.Warn = func(err error) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.warned = append(w.warned, err)
-	}
+	config.Warn = w.warned.Add
 	w.server = rig.Must(extproc.New(config))
 	var at string
 	at, w.drain, w.stop = listen(t, w.server, "127.0.0.1:0")
@@ -154,12 +149,6 @@ func connect(t testing.TB, at string, secured credentials.TransportCredentials, 
 	conn := rig.Must(grpc.NewClient(at, options...))
 	t.Cleanup(func() { conn.Close() })
 	return conn
-}
-
-func (w *world) warnings() []error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.warned
 }
 
 // idle waits until nothing is open: a stream may end after its client has gone.
@@ -409,7 +398,7 @@ func TestAnEndpointWithABadAddressIsPassedOver(t *testing.T) {
 	w := newWorld(t, extproc.Config{}, endpick.Endpoint{ID: "b", Address: "10.0.0.2:8000"})
 	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "a", Address: "gpu-0:8000"}))
 	names(t, "10.0.0.2:8000", first(w.talk(t, inPieces).request(chatBody)))
-	assert.Len(t, w.warnings(), 1)
+	assert.Len(t, w.warned.Take(), 1)
 	require.NoError(t, w.router.Remove("b"))
 	refused(t, first(w.talk(t, inPieces).request(chatBody)), 503, "no server is available")
 }
@@ -446,7 +435,7 @@ func TestDescribe(t *testing.T) {
 	c.ends()
 	assert.Equal(t, "blue", w.heard.request.Tenant)
 	assert.Equal(t, 250*time.Millisecond, w.heard.request.SLO.TTFT)
-	assert.Len(t, w.warnings(), 1, "of the priority")
+	assert.Len(t, w.warned.Take(), 1, "of the priority")
 	refused(t, first(w.talk(t, inPieces).request(chatBody, "x-team", "panic")), 500, "Internal Server Error")
 	header, _ := destination(first(w.talk(t, inPieces).request(chatBody, "x-team", "blue")))
 	assert.NotEmpty(t, header, "it goes on")
@@ -735,13 +724,14 @@ func TestServedByTheSameRank(t *testing.T) {
 		c.exchange(served(responseHeaders("200", false), by), events)
 		assert.Equal(t, want, w.heard.said(), by)
 		if by == "10.9.9.9:80" {
-			require.Len(t, w.warnings(), 1)
+			warned := w.warned.Take()
+			require.Len(t, warned, 1)
 			var failed *transport.UpstreamError
-			require.ErrorAs(t, w.warnings()[0], &failed)
+			require.ErrorAs(t, warned[0], &failed)
 			assert.Equal(t, by, failed.Endpoint)
 			assert.ErrorIs(t, failed, endpick.ErrUnknownEndpoint)
 		} else {
-			assert.Empty(t, w.warnings())
+			assert.Empty(t, w.warned.Take())
 		}
 	}
 }

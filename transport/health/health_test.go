@@ -109,11 +109,10 @@ func (s *servers) RoundTrip(r *http.Request) (*http.Response, error) {
 
 type cluster struct {
 	*servers
-	router   *endpick.Router
-	monitor  *health.Monitor
-	tr       *transport.Transport
-	mu       sync.Mutex
-	reported []string
+	router  *endpick.Router
+	monitor *health.Monitor
+	tr      *transport.Transport
+	news    rig.List[string]
 }
 
 // open runs a test with three servers and a monitor that checks them every second.
@@ -124,12 +123,11 @@ func open(t *testing.T, config health.Config, test func(*testing.T, *cluster)) {
 		config.Router, config.Client = c.router, &http.Client{Transport: c.servers}
 		config.Interval, config.Timeout = time.Second, 900*time.Millisecond
 		config.OnChange = func(s health.Status) {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.reported = append(c.reported, strings.TrimSpace(fmt.Sprintf("%s %v", s.Endpoint, s.State)))
+			text := strings.TrimSpace(fmt.Sprintf("%s %v", s.Endpoint, s.State))
 			if s.Draining {
-				c.reported[len(c.reported)-1] += ", draining"
+				text += ", draining"
 			}
+			c.news.Add(text)
 		}
 		c.monitor = rig.Must(health.New(config))
 		c.tr = rig.Must(transport.New(transport.Config{Router: c.router, Base: c.servers, Health: c.monitor}))
@@ -178,14 +176,6 @@ func (c *cluster) status(id string) health.Status {
 	return health.Status{}
 }
 
-func (c *cluster) news() []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	reported := c.reported
-	c.reported = nil
-	return reported
-}
-
 func (c *cluster) alive() int {
 	n, _ := c.monitor.Alive()
 	return n
@@ -209,7 +199,7 @@ func TestChecksFindWhatIsDead(t *testing.T) {
 				assert.GreaterOrEqual(t, s.Failed, 2)
 				assert.Zero(t, s.Share)
 				assert.Equal(t, 2, c.alive())
-				assert.Equal(t, []string{"b unfit"}, c.news())
+				assert.Equal(t, []string{"b unfit"}, c.news.Take())
 				c.serve(t, 300)
 				assert.Zero(t, c.took()["b"], "no request is risked")
 				c.set("", "b")
@@ -223,7 +213,7 @@ func TestChecksFindWhatIsDead(t *testing.T) {
 				for range 600 {
 					c.ask()
 				}
-				assert.Equal(t, []string{"b returning", "b well"}, c.news())
+				assert.Equal(t, []string{"b returning", "b well"}, c.news.Take())
 				c.took()
 				for range 300 {
 					c.ask()
@@ -278,7 +268,7 @@ func TestNobodyIsAliveYet(t *testing.T) {
 		assert.True(t, c.status("a").State.Out())
 		assert.Equal(t, health.Unreachable, c.status("a").State)
 		assert.Equal(t, 3, c.tr.Stats().Unhealthy)
-		assert.ElementsMatch(t, []string{"a unreachable", "b unreachable", "c unreachable"}, c.news())
+		assert.ElementsMatch(t, []string{"a unreachable", "b unreachable", "c unreachable"}, c.news.Take())
 		status, _ := c.ask()
 		assert.Equal(t, 503, status)
 		assert.Equal(t, map[string]int{"a": 1, "b": 1, "c": 1}, c.took(), "they are asked all the same")
@@ -304,7 +294,7 @@ func TestABusyServerIsNotUnfit(t *testing.T) {
 		c.set("busy", "a", "b", "c")
 		c.serve(t, 300) // thirty seconds
 		assert.Equal(t, 3, c.alive())
-		assert.Empty(t, c.news())
+		assert.Empty(t, c.news.Take())
 	})
 	// It may still compute what its client has left, and streams last.
 	open(t, health.Config{}, func(t *testing.T, c *cluster) {
@@ -471,11 +461,6 @@ func TestAFullVLLM(t *testing.T) {
 	assert.NoError(t, s.CheckErr)
 }
 
-// pages answers every check with a function.
-type pages func(*http.Request) (*http.Response, error)
-
-func (p pages) RoundTrip(in *http.Request) (*http.Response, error) { return p(in) }
-
 // counted is a body that counts the bytes that were read and the times it was closed.
 type counted struct {
 	io.Reader
@@ -491,7 +476,7 @@ func (c counted) Read(p []byte) (int, error) {
 func (c counted) Close() error { c.closed.Add(1); return nil }
 
 // alone returns a monitor over the endpoints a and b that asks pages.
-func alone(config health.Config, p pages) (*health.Monitor, *endpick.Router) {
+func alone(config health.Config, p rig.RoundTrip) (*health.Monitor, *endpick.Router) {
 	router := rig.Must(endpick.New(endpick.Config{Endpoints: endpoints("a", "b")}))
 	config.Router, config.Client = router, &http.Client{Transport: p}
 	return rig.Must(health.New(config)), router
@@ -501,14 +486,14 @@ func alone(config health.Config, p pages) (*health.Monitor, *endpick.Router) {
 // against no endpoint.
 func TestWhatSaysNothingOfAServer(t *testing.T) {
 	var given, read, closed atomic.Int32
-	status := func(code int) pages {
+	status := func(code int) rig.RoundTrip {
 		return func(*http.Request) (*http.Response, error) {
 			given.Add(1)
 			return &http.Response{StatusCode: code, Body: counted{strings.NewReader(strings.Repeat("x", 1<<20)), &read, &closed}}, nil
 		}
 	}
 	for name, tc := range map[string]struct {
-		page      pages
+		page      rig.RoundTrip
 		url       func(*endpick.Endpoint) string
 		unhealthy bool
 	}{
@@ -607,7 +592,7 @@ func TestWhatIsRemovedIsNotAsked(t *testing.T) {
 		assert.Len(t, c.monitor.Endpoints(), 2)
 		_, of := c.monitor.Alive()
 		assert.Zero(t, of)
-		assert.Equal(t, []string{"a unfit, draining"}, c.news())
+		assert.Equal(t, []string{"a unfit, draining"}, c.news.Take())
 		assert.Equal(t, before, c.checked("b"))
 		lease.Done(endpick.Outcome{})
 	})
@@ -723,7 +708,7 @@ func TestManyDeadAreSeldomChecked(t *testing.T) {
 			var mu sync.Mutex
 			asked := map[string]int{}
 			lives := "0"
-			m := rig.Must(health.New(health.Config{Router: router, Client: &http.Client{Transport: pages(func(in *http.Request) (*http.Response, error) {
+			m := rig.Must(health.New(health.Config{Router: router, Client: &http.Client{Transport: rig.RoundTrip(func(in *http.Request) (*http.Response, error) {
 				mu.Lock()
 				defer mu.Unlock()
 				asked[in.URL.Host]++

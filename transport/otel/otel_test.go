@@ -331,15 +331,11 @@ func TestEverySpanEnds(t *testing.T) {
 	assert.Equal(t, "request", s.Name)
 	assert.Equal(t, "vllm", attributes(s.Attributes)["gen_ai.provider.name"])
 
-	boom := tracer.RoundTripper(roundTripper(func(*http.Request) (*http.Response, error) { panic("boom") }))
+	boom := tracer.RoundTripper(rig.RoundTrip(func(*http.Request) (*http.Response, error) { panic("boom") }))
 	req := rig.Must(http.NewRequest(http.MethodGet, "http://gateway/", nil))
 	assert.PanicsWithValue(t, "boom", func() { _, _ = boom.RoundTrip(req) })
 	assert.Equal(t, codes.Error, r.wait(t, 2)[1].Status.Code)
 }
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(in *http.Request) (*http.Response, error) { return f(in) }
 
 // Each part works without the others: no span, another tracer's span, other headers.
 func TestParts(t *testing.T) {
@@ -355,7 +351,7 @@ func TestParts(t *testing.T) {
 	inner := otel.New(otel.Config{Provider: others, Propagator: propagation.Baggage{}})
 	outer := otel.New(otel.Config{Provider: provider})
 	own := new(endpick.Receipt)
-	_, err := outer.RoundTripper(inner.RoundTripper(roundTripper(func(in *http.Request) (*http.Response, error) {
+	_, err := outer.RoundTripper(inner.RoundTripper(rig.RoundTrip(func(in *http.Request) (*http.Response, error) {
 		var routed endpick.Request
 		outer.Describe(in, nil, &routed)
 		assert.Nil(t, routed.Receipt, "it is hidden by the inner one")
@@ -372,7 +368,7 @@ func TestParts(t *testing.T) {
 // failing is the span of a request to a path, which fails.
 func failing(t *testing.T, path string) tracetest.SpanStub {
 	r, provider := newRecorder()
-	next := roundTripper(func(*http.Request) (*http.Response, error) { return nil, http.ErrHandlerTimeout })
+	next := rig.RoundTrip(func(*http.Request) (*http.Response, error) { return nil, http.ErrHandlerTimeout })
 	req := rig.Must(http.NewRequest(http.MethodPost, "http://gateway", nil))
 	req.URL.Path = path
 	require.ErrorIs(t, rig.Err(otel.New(otel.Config{Provider: provider}).RoundTripper(next).RoundTrip(req)), http.ErrHandlerTimeout)
@@ -414,7 +410,7 @@ func TestTheTracerIsNotSeen(t *testing.T) {
 	_, provider := newRecorder()
 	tracer := otel.New(otel.Config{Provider: provider})
 	var got *http.Request
-	next := &closes{RoundTripper: roundTripper(func(in *http.Request) (*http.Response, error) {
+	next := &closes{RoundTripper: rig.RoundTrip(func(in *http.Request) (*http.Response, error) {
 		got = in
 		return &http.Response{StatusCode: 200, Body: http.NoBody, Request: in}, nil
 	})}

@@ -125,10 +125,10 @@ func known() map[string]string {
 }
 
 // newInspector is an inspector of a router with these endpoints, whose servers at plays.
-func newInspector(config scrape.InspectorConfig, at http.RoundTripper, endpoints ...endpick.Endpoint) (*endpick.Router, *scrape.Inspector, *errorList) {
+func newInspector(config scrape.InspectorConfig, at http.RoundTripper, endpoints ...endpick.Endpoint) (*endpick.Router, *scrape.Inspector, *rig.List[error]) {
 	router := rig.Must(endpick.New(endpick.Config{Endpoints: endpoints, Clock: func() time.Time { return time.Now().Add(-time.Hour) }}))
-	errs := &errorList{}
-	config.Router, config.Client, config.OnError = router, &http.Client{Transport: at}, errs.add
+	errs := &rig.List[error]{}
+	config.Router, config.Client, config.OnError = router, &http.Client{Transport: at}, errs.Add
 	return router, rig.Must(scrape.NewInspector(config)), errs
 }
 
@@ -180,11 +180,11 @@ func TestInspectorReadsEachEngine(t *testing.T) {
 			got, ok := s.Facts(&e)
 			if tc.err != nil {
 				assert.False(t, ok)
-				assert.ErrorIs(t, one(t, errs.take()), tc.err)
+				assert.ErrorIs(t, one(t, errs.Take()), tc.err)
 				assert.Equal(t, e, *router.Endpoints()[0].Candidate.Endpoint)
 				return
 			}
-			assert.Empty(t, errs.take())
+			assert.Empty(t, errs.Take())
 			assert.Equal(t, tc.want, got)
 			e.Engine, e.KVTokens, e.MaxSequences, e.Models, e.Adapters = tc.want.Engine, tc.want.KVTokens, tc.want.MaxSequences, tc.want.Models, tc.want.Adapters
 			e.Residents, e.MaxResidents = tc.want.Residents, tc.want.MaxResidents
@@ -241,7 +241,7 @@ func TestInspectorFollowsTheMemory(t *testing.T) {
 		assert.Equal(t, 2, at.times("ollama2/metrics"))
 		time.Sleep(30 * time.Second)
 		assert.Equal(t, 2, at.times("ollama2/metrics"))
-		assert.Empty(t, errs.take())
+		assert.Empty(t, errs.Take())
 	})
 }
 
@@ -265,7 +265,7 @@ func TestInspectorAsksNoMoreOftenThanItMust(t *testing.T) {
 			defer rig.Running(t.Context(), s.Run)()
 			time.Sleep(time.Minute)
 			assert.InDelta(t, times, at.times("ollama2/v1/models"), 2)
-			for _, err := range errs.take() {
+			for _, err := range errs.Take() {
 				assert.ErrorIs(t, err, errNet500)
 			}
 		})
@@ -337,7 +337,7 @@ func TestNames(t *testing.T) {
 	names := scrape.Names{Waiting: `my_queue{kind="waiting"}`, Running: `my_queue{kind="running"}`}
 	router, p, errs := newPoller(scrape.Config{Names: names}, e, endpick.Endpoint{ID: "a", Address: "a"})
 	p.Poll(t.Context())
-	assert.Empty(t, errs.take())
+	assert.Empty(t, errs.Take())
 	c := candidates(router)["a"]
 	assert.Equal(t, []float64{7, 3, 0.5}, []float64{c.Waiting, c.Running, c.KVUsage})
 	e["a"] = says(load(4, 5, 0.6))
@@ -363,7 +363,7 @@ func pollSite(t *testing.T, e endpick.Endpoint, config scrape.InspectorConfig, a
 	_, s, errs := newInspector(config, at, e)
 	s.Poll(t.Context())
 	facts, _ := s.Facts(&e)
-	return facts, errs.take()
+	return facts, errs.Take()
 }
 
 // A page of facts may be exactly as long as the bound; one that is longer, or breaks off, is
@@ -397,7 +397,7 @@ func TestPagesOfFactsAreBounded(t *testing.T) {
 			if r.URL.Path != page {
 				return new(site).RoundTrip(r)
 			}
-			return answer(r, io.MultiReader(strings.NewReader(vllmInfo), readerFunc(func([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }))), nil
+			return answer(r, io.MultiReader(strings.NewReader(vllmInfo), rig.Reader(func([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }))), nil
 		}}
 	}
 	for _, page := range []string{"/metrics", "/props", "/server_info"} {
@@ -480,7 +480,7 @@ func TestFactsOfVLLM(t *testing.T) {
 		assert.Equal(t, scrape.Facts{
 			Engine: "vllm", KVTokens: 131072, BlockTokens: 128, Models: []string{"tiny"}, Adapters: tc.adapters, Events: tc.events, Replay: tc.replay,
 		}, facts)
-		assert.Empty(t, errs.take())
+		assert.Empty(t, errs.Take())
 	}
 }
 
@@ -540,7 +540,7 @@ func TestNamesThatAreServed(t *testing.T) {
 		endpick.Endpoint{ID: "c", Address: "llama", Labels: map[string]string{"p": "q"}})
 	inspector.Poll(t.Context())
 	assert.Zero(t, at.times("vllm/metrics"), "it is skipped")
-	assert.Len(t, panicked.take(), 1, "and where that panics, it is asked")
+	assert.Len(t, panicked.Take(), 1, "and where that panics, it is asked")
 	assert.Equal(t, 32768, router.Endpoints()[1].Candidate.Endpoint.KVTokens)
 	assert.Equal(t, 1, at.times("llama/metrics"))
 
@@ -552,7 +552,7 @@ func TestNamesThatAreServed(t *testing.T) {
 
 	router, inspector, bad := newInspector(scrape.InspectorConfig{DisableModels: true}, &site{pages: known()}, endpick.Endpoint{ID: "e", Address: "ollama2"})
 	inspector.Poll(t.Context())
-	assert.Empty(t, bad.take())
+	assert.Empty(t, bad.Take())
 	e := router.Endpoints()[0].Candidate.Endpoint
 	assert.Equal(t, []any{"ollama", 2, 0}, []any{e.Engine, len(e.Residents), len(e.Models)})
 }
@@ -566,7 +566,7 @@ func TestWhoIsAsked(t *testing.T) {
 	lease := rig.Must(router.Route(endpick.Request{Exclude: []string{"0", "1"}}))
 	require.NoError(t, router.Remove("gone"))
 	s.Poll(t.Context())
-	assert.Empty(t, errs.take())
+	assert.Empty(t, errs.Take())
 	assert.Equal(t, 16000, candidates(router)["0"].Endpoint.KVTokens)
 	assert.Equal(t, 32000, candidates(router)["1"].Endpoint.KVTokens)
 	assert.Equal(t, 2, at.times("vllm/metrics"))
@@ -611,7 +611,7 @@ func TestASlowEngineIsAskedOnce(t *testing.T) {
 		time.Sleep(time.Second)
 		release <- struct{}{}
 		synctest.Wait()
-		require.Len(t, errs.take(), 1)
+		require.Len(t, errs.Take(), 1)
 		time.Sleep(time.Second)
 		assert.EqualValues(t, 1, asked.Load(), "it is gone")
 
@@ -625,7 +625,7 @@ func TestASlowEngineIsAskedOnce(t *testing.T) {
 		release <- struct{}{}
 		run.Wait()
 		assert.Zero(t, open.Load())
-		assert.Empty(t, errs.take())
+		assert.Empty(t, errs.Take())
 	})
 }
 
@@ -686,7 +686,7 @@ func TestNoPlaceToRead(t *testing.T) {
 		for i := range 64 {
 			id := fmt.Sprint("stalls-", i)
 			e[id] = func(r *http.Request) (*http.Response, error) { // longer than the timeout
-				return answer(r, io.MultiReader(strings.NewReader(long), readerFunc(func([]byte) (int, error) { <-release; return 0, errNet500 }))), nil
+				return answer(r, io.MultiReader(strings.NewReader(long), rig.Reader(func([]byte) (int, error) { <-release; return 0, errNet500 }))), nil
 			}
 			require.NoError(t, router.Add(endpick.Endpoint{ID: id, Address: id}))
 		}
@@ -699,7 +699,7 @@ func TestNoPlaceToRead(t *testing.T) {
 		}
 		p.Poll(t.Context())
 		late := 0
-		reports := errs.take()
+		reports := errs.Take()
 		assert.Len(t, reports, 65)
 		for _, err := range reports {
 			if errors.Is(err, context.DeadlineExceeded) {
@@ -724,7 +724,7 @@ func TestWhatIsTold(t *testing.T) {
 		_, p, errs := newPoller(scrape.Config{URL: func(*endpick.Endpoint) string { return u }}, e, endpick.Endpoint{ID: "a", Address: "x"})
 		p.Poll(t.Context())
 		var own *scrape.Error
-		require.ErrorAs(t, one(t, errs.take()), &own, u)
+		require.ErrorAs(t, one(t, errs.Take()), &own, u)
 		return own
 	}
 	require.ErrorIs(t, reports("http://down/metrics"), errNet500)
@@ -741,7 +741,7 @@ func TestWhatIsTold(t *testing.T) {
 	}
 	router, p, errs := newPoller(scrape.Config{}, e, endpick.Endpoint{ID: "a", Address: "a"}, endpick.Endpoint{ID: "nowhere"})
 	p.Poll(t.Context())
-	assert.Empty(t, errs.take(), "nor is one that has no address")
+	assert.Empty(t, errs.Take(), "nor is one that has no address")
 	assert.Len(t, router.Endpoints(), 1)
 
 	// The error callback is optional.
@@ -800,13 +800,13 @@ func TestHowOftenServersAreAsked(t *testing.T) {
 		time.Sleep(time.Second)
 		require.NoError(t, router.Add(endpick.Endpoint{ID: "refuses", Address: "refuses"}))
 		time.Sleep(time.Second)
-		errs.take()
+		errs.Take()
 		cancel()
 		synctest.Wait()
 		assert.False(t, ended)
 		close(release)
 		run.Wait()
-		assert.Empty(t, errs.take(), "who is not waited for has not failed")
+		assert.Empty(t, errs.Take(), "who is not waited for has not failed")
 		assert.Equal(t, 123, asked["works"])
 		assert.Equal(t, 4+11+1, asked["refuses"], "after 1, 3, 7 and 15 s, then every ten, and at once when it has come anew")
 		assert.Equal(t, 4+11, asked["lacks"], "likewise")

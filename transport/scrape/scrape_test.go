@@ -22,25 +22,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-type errorList struct {
-	mu   sync.Mutex
-	list []error
-}
-
-func (e *errorList) add(err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.list = append(e.list, err)
-}
-
-func (e *errorList) take() []error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	list := e.list
-	e.list = nil
-	return list
-}
-
 // one takes the only error that was reported.
 func one(t testing.TB, list []error) error {
 	t.Helper()
@@ -49,10 +30,10 @@ func one(t testing.TB, list []error) error {
 }
 
 // newPoller is a poller of a router with these endpoints, whose servers at plays.
-func newPoller(config scrape.Config, at http.RoundTripper, endpoints ...endpick.Endpoint) (*endpick.Router, *scrape.Poller, *errorList) {
+func newPoller(config scrape.Config, at http.RoundTripper, endpoints ...endpick.Endpoint) (*endpick.Router, *scrape.Poller, *rig.List[error]) {
 	router := rig.Must(endpick.New(endpick.Config{Endpoints: endpoints}))
-	errs := &errorList{}
-	config.Router, config.Client, config.OnError = router, &http.Client{Transport: at}, errs.add
+	errs := &rig.List[error]{}
+	config.Router, config.Client, config.OnError = router, &http.Client{Transport: at}, errs.Add
 	return router, rig.Must(scrape.New(config)), errs
 }
 
@@ -94,7 +75,7 @@ func TestMarkIsTakenWhenAsking(t *testing.T) {
 			return says(load(0, running, 0.1))(r)
 		}
 		p.Poll(t.Context())
-		assert.Empty(t, errs.take())
+		assert.Empty(t, errs.Take())
 		c := candidates(router)["a"]
 		assert.Equal(t, 2.0, c.Waiting+c.Running, "the engine counts %s", name)
 		before.Done(endpick.Outcome{})
@@ -154,10 +135,10 @@ func TestGarbageCostsTheSignalAndNothingElse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e["bad"] = says(load(7, 3, 0.4))
 			p.Poll(context.Background())
-			require.Empty(t, errs.take())
+			require.Empty(t, errs.Take())
 			e["bad"] = tc.engine
 			p.Poll(context.Background())
-			list := errs.take()
+			list := errs.Take()
 			if tc.want == nil {
 				require.Empty(t, list)
 			} else {
@@ -205,20 +186,15 @@ func silent(r *http.Request) (*http.Response, error) {
 	return nil, r.Context().Err()
 }
 
-// readerFunc is an io.Reader.
-type readerFunc func([]byte) (int, error)
-
-func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
-
 // panics is an engine whose page panics when it is read.
 func panics(r *http.Request) (*http.Response, error) {
-	return answer(r, readerFunc(func([]byte) (int, error) { panic("a body") })), nil
+	return answer(r, rig.Reader(func([]byte) (int, error) { panic("a body") })), nil
 }
 
 // stalls is an engine that sends headers and the first bytes of a page, and then nothing.
 func stalls(page string) func(*http.Request) (*http.Response, error) {
 	return func(r *http.Request) (*http.Response, error) {
-		rest := readerFunc(func([]byte) (int, error) {
+		rest := rig.Reader(func([]byte) (int, error) {
 			<-r.Context().Done()
 			return 0, r.Context().Err()
 		})
@@ -240,10 +216,10 @@ func TestAnEngineThatIsSilentKeepsItsReport(t *testing.T) {
 				e := engines{"a": says(load(7, 3, 0.4))}
 				router, p, errs := newPoller(scrape.Config{Timeout: 2 * time.Second}, e, endpick.Endpoint{ID: "a", Address: "http://a"})
 				p.Poll(t.Context())
-				require.Empty(t, errs.take())
+				require.Empty(t, errs.Take())
 				e["a"] = trouble
 				p.Poll(t.Context())
-				require.Len(t, errs.take(), 1)
+				require.Len(t, errs.Take(), 1)
 				assert.Equal(t, 7.0, candidates(router)["a"].Waiting, "until it is too old for the router")
 				assert.Equal(t, allSignals, candidates(router)["a"].Reported)
 				time.Sleep(2 * time.Minute)
@@ -293,7 +269,7 @@ func TestPanicsCostAReport(t *testing.T) {
 		router := rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{
 			{ID: "a", Address: "http://a"}, {ID: "b", Address: "http://b"}, {ID: "c", Address: "http://c"}, {ID: "d"}, {ID: "unpolled"},
 		}}))
-		var reports errorList
+		var reports rig.List[error]
 		p := rig.Must(scrape.New(scrape.Config{
 			Router: router, Client: &http.Client{Transport: e},
 			URL: func(e *endpick.Endpoint) string {
@@ -303,13 +279,13 @@ func TestPanicsCostAReport(t *testing.T) {
 				return e.Address // empty: it is not polled
 			},
 			OnError: func(err error) {
-				reports.add(err)
+				reports.Add(err)
 				panic("a logger")
 			},
 		}))
 		p.Poll(t.Context())
 		assert.Equal(t, 1.0, candidates(router)["b"].Waiting)
-		list := reports.take()
+		list := reports.Take()
 		require.Len(t, list, 3)
 		text := fmt.Sprint(list)
 		for _, want := range []string{`endpoint "a" at http://a: scrape: not in the`, `endpoint "c" at http://c: scrape: panic: a body`, `endpoint "d" at : scrape: panic: a URL`} {
@@ -329,11 +305,11 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	s := httptest.NewServer(http.RedirectHandler(victim.URL, http.StatusFound))
 	defer s.Close()
 	router := rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: s.URL}}}))
-	var errs errorList
-	p := rig.Must(scrape.New(scrape.Config{Router: router, OnError: errs.add}))
+	var errs rig.List[error]
+	p := rig.Must(scrape.New(scrape.Config{Router: router, OnError: errs.Add}))
 	p.Poll(t.Context())
 	assert.Zero(t, asked.Load())
-	assert.ErrorIs(t, one(t, errs.take()), scrape.StatusError(http.StatusFound))
+	assert.ErrorIs(t, one(t, errs.Take()), scrape.StatusError(http.StatusFound))
 }
 
 // A poller beside a gateway.

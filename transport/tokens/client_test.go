@@ -484,7 +484,7 @@ type closing struct {
 func (c closing) Close() error { *c.closed++; return nil }
 
 func (p pages) client(closed *int) *http.Client {
-	return &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+	return &http.Client{Transport: rig.RoundTrip(func(r *http.Request) (*http.Response, error) {
 		code, body := 404, io.Reader(strings.NewReader("no"))
 		if page := p[r.URL.Path]; page != nil {
 			code, body = page()
@@ -492,10 +492,6 @@ func (p pages) client(closed *int) *http.Client {
 		return &http.Response{StatusCode: code, Header: http.Header{}, Body: closing{body, closed}, Request: r}, nil
 	})}
 }
-
-type roundTrip func(*http.Request) (*http.Response, error)
-
-func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 type breaks struct{}
 
@@ -590,7 +586,7 @@ func TestAnswersOfEngines(t *testing.T) {
 		assert.Equal(t, []uint32{3}, got, name)
 	}
 	for _, u := range []string{"http://[::1", "http://e"} {
-		down := &http.Client{Transport: roundTrip(func(*http.Request) (*http.Response, error) { return nil, io.ErrClosedPipe })}
+		down := &http.Client{Transport: rig.RoundTrip(func(*http.Request) (*http.Response, error) { return nil, io.ErrClosedPipe })}
 		for _, e := range []tokens.Tokenizer{tokens.Llama(u, down), tokens.Rendering(u, down)} {
 			assert.Error(t, rig.Err(e.Tokens(t.Context(), "/completions", []byte(`{"prompt":"x"}`))))
 		}
@@ -624,7 +620,7 @@ func TestAnswersAreBounded(t *testing.T) {
 			},
 		} {
 			var answer *endless
-			err := ask(&http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+			err := ask(&http.Client{Transport: rig.RoundTrip(func(r *http.Request) (*http.Response, error) {
 				answer = &endless{most: 65 << 20}
 				return &http.Response{StatusCode: code, Header: http.Header{}, Body: io.NopCloser(answer), Request: r}, nil
 			})})
@@ -709,7 +705,7 @@ func TestCallsMakeRoom(t *testing.T) {
 
 // A request to an engine ends with its call.
 func TestRequestsEndWithTheirCall(t *testing.T) {
-	hangs := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+	hangs := &http.Client{Transport: rig.RoundTrip(func(r *http.Request) (*http.Response, error) {
 		select {
 		case <-r.Context().Done():
 			return nil, r.Context().Err()

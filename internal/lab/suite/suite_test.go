@@ -206,7 +206,7 @@ func TestRetriesAndStaleDocumentsAreNoticed(t *testing.T) {
 		base := &http.Transport{}
 		proxy := &httputil.ReverseProxy{
 			Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: servers[0]}) },
-			Transport: roundTripper(func(in *http.Request) (*http.Response, error) {
+			Transport: rig.RoundTrip(func(in *http.Request) (*http.Response, error) {
 				body, _ := io.ReadAll(in.Body)
 				for again := true; ; again = false {
 					in = in.Clone(context.WithoutCancel(in.Context()))
@@ -225,7 +225,3 @@ func TestRetriesAndStaleDocumentsAreNoticed(t *testing.T) {
 	require.ErrorContains(t, r.Err(), `requests: "2 to 1 servers"`)
 	require.ErrorContains(t, r.Err(), `nothing differs in the way that "usage asked for" documents`)
 }
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(in *http.Request) (*http.Response, error) { return f(in) }
