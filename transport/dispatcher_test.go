@@ -37,43 +37,11 @@ var (
 	errBroken    = errors.New("broken off")
 )
 
-// heard is a stage that records observers' events. It scores endpoints by their
-// order.
-type heard struct {
-	order string
-	mu    sync.Mutex
-	lines []string
-	ttfts int
-	last  endpick.Outcome
-}
-
-func (o *heard) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
-	for i, c := range candidates {
-		dst[i] = 1 / float64(2+strings.Index(o.order, c.Endpoint.ID))
-	}
-}
-
-func (o *heard) Done(e *endpick.Event, outcome *endpick.Outcome) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if _, ok := e.TTFT(); ok {
-		o.ttfts++
-	}
-	o.last = *outcome
-	o.lines = append(o.lines, e.Candidate.Endpoint.ID+" "+outcome.Status.String())
-}
-
-func (o *heard) said() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return strings.Join(o.lines, ", ")
-}
-
 type driven struct {
 	*transport.Dispatcher
 	router  *endpick.Router
 	monitor *health.Monitor
-	heard   *heard
+	heard   *rig.Heard
 	at      time.Time
 }
 
@@ -89,7 +57,7 @@ func (w *driven) unhealthy() (n int) {
 
 // newDriven has endpoints a, b and c, preferred in that order.
 func newDriven(config transport.Config) *driven {
-	w := &driven{heard: &heard{order: "abc"}, at: time.Unix(1000, 0)}
+	w := &driven{heard: &rig.Heard{Order: "abc"}, at: time.Unix(1000, 0)}
 	w.router = rig.Must(endpick.New(endpick.Config{
 		Policy:    endpick.Policy{Scorers: []endpick.Weighted{{Scorer: w.heard, Weight: 1}}},
 		Endpoints: []endpick.Endpoint{{ID: "a"}, {ID: "b", Ranked: true, Rank: 3}, {ID: "c"}},
@@ -144,10 +112,10 @@ func TestAResponseIsMetered(t *testing.T) {
 	got = rig.Must(a.End(got))
 	assert.NotContains(t, string(got), "usage", "the client did not ask for it")
 	assert.Contains(t, string(got), "Hello!")
-	assert.Equal(t, "a completed", w.heard.said())
-	o := w.heard.last
+	assert.Equal(t, "a completed", w.heard.Said())
+	o := w.heard.Last().Outcome
 	assert.Equal(t, []any{9, 2, true, 4}, []any{o.InputTokens, o.OutputTokens, o.HasCachedTokens, o.CachedTokens})
-	assert.Equal(t, 1, w.heard.ttfts)
+	assert.True(t, w.heard.Last().Token)
 	w.idle(t)
 }
 
@@ -163,7 +131,7 @@ func TestAResponseThatGoesOnIsNotLost(t *testing.T) {
 		require.Zero(t, w.router.Sweep(w.at))
 	}
 	rig.Must(a.End(a.Feed(nil, []byte(events))))
-	assert.Equal(t, "a completed", w.heard.said())
+	assert.Equal(t, "a completed", w.heard.Said())
 	w.idle(t)
 }
 
@@ -265,10 +233,10 @@ func TestAttemptsEndOnce(t *testing.T) {
 					}
 				}
 			}
-			assert.Equal(t, tc.want, w.heard.said())
+			assert.Equal(t, tc.want, w.heard.Said())
 			w.idle(t)
 			call.Close()
-			assert.Equal(t, tc.want, w.heard.said())
+			assert.Equal(t, tc.want, w.heard.Said())
 		})
 	}
 }
@@ -282,7 +250,7 @@ func TestFallbacksAreInOrder(t *testing.T) {
 	}
 	for n, want := range map[int]string{0: "", 1: "c", 2: "ca", 5: "ca"} {
 		w := newDriven(transport.Config{Fallbacks: n})
-		w.heard.order = "bca"
+		w.heard.Order = "bca"
 		call, a := w.start(t, chatBody)
 		assert.Equal(t, want, ids(a.Fallbacks))
 		out := http.Header{}
@@ -399,7 +367,7 @@ func TestARequestThatWasAnsweredGoesNowhereElse(t *testing.T) {
 	require.Error(t, rig.Err(call.Route(t.Context())))
 	assert.False(t, a.Again())
 	call.Close()
-	assert.Equal(t, "a canceled", w.heard.said())
+	assert.Equal(t, "a canceled", w.heard.Said())
 }
 
 // A Reader with a buffer of any size returns the same as Feed and End, and ends the attempt as
@@ -438,7 +406,7 @@ func TestReader(t *testing.T) {
 			} else {
 				require.ErrorIs(t, err, tc.err)
 			}
-			assert.Equal(t, tc.ended, w.heard.said(), tc.name)
+			assert.Equal(t, tc.ended, w.heard.Said(), tc.name)
 			body.Close()
 			call.Close()
 			w.idle(t)
@@ -579,7 +547,7 @@ func TestTrialsAreOfWhatMayBeRepeated(t *testing.T) {
 	require.Error(t, a.Fail(noDial))
 	require.True(t, a.Again())
 	w.serve(t, rig.Must(call.Route(t.Context())))
-	w.heard.order, w.at = "bca", w.at.Add(time.Minute)
+	w.heard.Order, w.at = "bca", w.at.Add(time.Minute)
 	once := rig.Must(w.Read(transport.Incoming{Method: "POST", Path: "/v1/responses", Body: []byte(`{"model":"m","input":"hi","tools":[{"type":"mcp"}]}`)}))
 	defer once.Close()
 	assert.Equal(t, "b", rig.Must(once.Route(t.Context())).Endpoint().ID)
@@ -613,7 +581,7 @@ func TestAStreamOfNothing(t *testing.T) {
 			a.Feed(nil, nil)
 			_, err := a.End(nil)
 			assert.Equal(t, tc.said == "a failed", errors.Is(err, io.ErrUnexpectedEOF))
-			assert.Equal(t, tc.said, w.heard.said())
+			assert.Equal(t, tc.said, w.heard.Said())
 			w.idle(t)
 		})
 	}
@@ -636,7 +604,7 @@ func TestServedByWhoIsGone(t *testing.T) {
 	assert.Contains(t, string(out), "[DONE]")
 	call.Close()
 	w.idle(t)
-	assert.Equal(t, "a failed", w.heard.said())
+	assert.Equal(t, "a failed", w.heard.Said())
 }
 
 // Who serves a moved request takes what it asks for; whether the endpoint that it has left would, nobody knows.

@@ -142,15 +142,16 @@ func TestWhatIsHeard(t *testing.T) {
 					require.Nil(t, send(w, ctx))
 				}
 				assert.Equal(t, "a completed, a completed", w.said(t))
-				first, second := w.heard.outcomes[0], w.heard.outcomes[1]
+				ends := w.heard.Ends()
+				first, second := ends[0].Outcome, ends[1].Outcome
 				assert.Equal(t, 20, first.OutputTokens)
 				assert.Greater(t, first.InputTokens, 250)
 				assert.True(t, first.HasCachedTokens)
 				assert.Zero(t, first.CachedTokens)
 				assert.Greater(t, second.CachedTokens, 200)
-				assert.Greater(t, w.heard.matched[1], 200, "the index knew")
+				assert.Greater(t, ends[1].Matched, 200, "the index knew")
 				if stream {
-					assert.Equal(t, 2, w.heard.ttfts)
+					assert.True(t, ends[0].Token && ends[1].Token)
 				}
 			})
 		}
@@ -188,8 +189,8 @@ func TestConversationsGoOn(t *testing.T) {
 		said := schemas.ChatMessage{Role: schemas.ChatMessageRoleAssistant, Content: &schemas.ChatMessageContent{ContentStr: &answer}}
 		w.serves(t, nil, chat(16, question, said, user("and then?")), stream)
 		w.idle(t)
-		assert.Greater(t, w.heard.matched[1], 400, "the answer is 400 tokens, the question 130")
-		assert.Greater(t, w.heard.outcomes[1].CachedTokens, 400)
+		assert.Greater(t, w.heard.Ends()[1].Matched, 400, "the answer is 400 tokens, the question 130")
+		assert.Greater(t, w.heard.Ends()[1].Outcome.CachedTokens, 400)
 	}
 }
 
@@ -483,7 +484,7 @@ func TestOtherRequests(t *testing.T) {
 	_, failure = w.RerankRequest(ctx, &schemas.BifrostRerankRequest{Provider: schemas.VLLM, Model: "m", Query: text, Documents: []schemas.RerankDocument{{Text: text}}})
 	require.Nil(t, failure)
 	assert.Equal(t, "a completed, a completed", w.said(t))
-	assert.Equal(t, 7, w.heard.outcomes[0].InputTokens)
+	assert.Equal(t, 7, w.heard.Ends()[0].Outcome.InputTokens)
 
 	// A request that the provider does not support counts against no server.
 	ctx, _ = newContext(t)

@@ -20,39 +20,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// heard is a stage that prefers endpoints by name and records observers' events.
-type heard struct {
-	mu       sync.Mutex
-	lines    []string
-	outcomes []endpick.Outcome
-	matched  []int // expected cached tokens of each prompt
-	ttfts    int
-}
-
-func (o *heard) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
-	for i, c := range candidates {
-		dst[i] = 1 / float64(1+strings.Index("abc", c.Endpoint.ID))
-	}
-}
-
-func (o *heard) Done(e *endpick.Event, outcome *endpick.Outcome) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.lines = append(o.lines, e.Candidate.Endpoint.ID+" "+outcome.Status.String())
-	o.outcomes = append(o.outcomes, *outcome)
-	o.matched = append(o.matched, e.Candidate.PrefixTokens)
-	if _, ok := e.TTFT(); ok {
-		o.ttfts++
-	}
-}
-
 // fault is what a server does instead of serving; nil: it serves.
 type fault func(w http.ResponseWriter, in *http.Request)
 
 // setup is a Bifrost with three simulated servers over real HTTP: a, b and c, preferred in that order.
 type setup struct {
 	*bifrost.Bifrost
-	heard   *heard
+	heard   *rig.Heard
 	router  *endpick.Router
 	adapter *Adapter
 	servers map[string]*httptest.Server
@@ -64,7 +38,7 @@ type setup struct {
 }
 
 func newSetup(t *testing.T, change func(*endpick.Config, *AdapterConfig)) *setup {
-	w := &setup{heard: &heard{}, servers: map[string]*httptest.Server{}, models: map[string]http.Handler{}, faults: map[string]fault{}}
+	w := &setup{heard: &rig.Heard{Order: "abc"}, servers: map[string]*httptest.Server{}, models: map[string]http.Handler{}, faults: map[string]fault{}}
 	config := endpick.Config{Policy: endpick.Policy{Matcher: rig.Must(prefix.NewIndex(prefix.IndexConfig{})), Scorers: []endpick.Weighted{{Scorer: w.heard, Weight: 1}}}}
 	for _, id := range []string{"a", "b", "c"} {
 		model := rig.Must(modelserver.New(modelserver.Config{Model: "m", Speed: 1000}))
@@ -124,9 +98,7 @@ func (w *setup) idle(t *testing.T) {
 func (w *setup) said(t *testing.T) string {
 	t.Helper()
 	w.idle(t)
-	w.heard.mu.Lock()
-	defer w.heard.mu.Unlock()
-	return strings.Join(w.heard.lines, ", ")
+	return w.heard.Said()
 }
 
 func newContext(t *testing.T) (*schemas.BifrostContext, context.CancelFunc) {

@@ -137,7 +137,7 @@ func TestBodiesThroughEnvoy(t *testing.T) {
 				assert.True(t, string(body) == got, "%d bytes", size)
 			}
 			w.idle(t)
-			assert.NotContains(t, w.heard.said(), "failed")
+			assert.NotContains(t, w.heard.Said(), "failed")
 			if client = h2(t); mode == "full duplex" {
 				return // what is sent again has its body twice, if there are trailers
 			}
@@ -149,7 +149,7 @@ func TestBodiesThroughEnvoy(t *testing.T) {
 			assert.Equal(t, events+done, got)
 			assert.Equal(t, "1", response.Trailer.Get("X-After"))
 			w.idle(t)
-			assert.Contains(t, w.heard.said(), "a failed, b completed")
+			assert.Contains(t, w.heard.Said(), "a failed, b completed")
 			assert.Empty(t, w.warned.Take())
 			for size, says := range map[int]string{32<<20 + 1: "longer than 33554432 bytes", 33<<20 - 1: "longer than", 36 << 20: "Payload Too Large"} {
 				response, got = do(t, client, "POST", url+"/echo", make([]byte, size))
@@ -210,7 +210,7 @@ func TestEnvoyAsksTheNext(t *testing.T) {
 				assert.Equal(t, [3]int32{1, 0, 0}, asked.take())
 			}
 			w.idle(t)
-			assert.Equal(t, want.said, w.heard.said())
+			assert.Equal(t, want.said, w.heard.Said())
 
 			wrong.Store(true)
 			response, got = do(t, http.DefaultClient, "POST", url+chatPath, []byte(chatBody))
@@ -413,7 +413,7 @@ func TestEnvoyThatTakesOneAddress(t *testing.T) {
 	_, got := do(t, http.DefaultClient, "POST", url+chatPath, []byte(chatBody))
 	assert.Equal(t, events+done, got)
 	w.idle(t)
-	assert.Equal(t, "a completed", w.heard.said())
+	assert.Equal(t, "a completed", w.heard.Said())
 }
 
 func TestWebSocketsThroughEnvoy(t *testing.T) {

@@ -104,7 +104,7 @@ func TestProtocol(t *testing.T) {
 			refused(t, first(c.request(chatBody)), 503, "no server is available")
 		}},
 		{"shed: 429 with a reason", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
-			w.heard.refuse = errors.New("too much at once")
+			w.heard.Refuse = errors.New("too much at once")
 			refused(t, first(c.request(chatBody)), 429, "too much at once")
 		}},
 		{"an unknown model: 404", extproc.Config{},
@@ -130,15 +130,15 @@ func TestProtocol(t *testing.T) {
 				c = w.talk(t, c.mode)
 				c.request(chatBody, "x-endpick-priority", "7", "x-gateway-inference-objective", name, "x-gateway-inference-fairness-id", "blue")
 				c.ends()
-				assert.Equal(t, want, w.heard.request.Priority, name)
-				assert.Equal(t, "blue", w.heard.request.Tenant)
+				assert.Equal(t, want, w.heard.Last().Request.Priority, name)
+				assert.Equal(t, "blue", w.heard.Last().Request.Tenant)
 			}
 		}},
 		{"but not otherwise", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			c.request(chatBody, "x-gateway-inference-objective", "batch", "x-gateway-inference-fairness-id", "blue")
 			c.ends()
-			assert.Zero(t, w.heard.request.Priority)
-			assert.Empty(t, w.heard.request.Tenant)
+			assert.Zero(t, w.heard.Last().Request.Priority)
+			assert.Empty(t, w.heard.Last().Request.Tenant)
 		}},
 		{"errors have the shape of the API", extproc.Config{},
 			denied(400, `{"type":"error","error":{"type":"invalid_request_error"`, `{"model":7}`, ":path", "/v1/messages?beta=true")},
@@ -175,13 +175,13 @@ func TestProtocol(t *testing.T) {
 					c.isPiece(c.recv().GetResponseBody(), said, false)
 				}
 				c.ends()
-				assert.Equal(t, "a completed", w.heard.said())
+				assert.Equal(t, "a completed", w.heard.Said())
 				return
 			}
 			c.send(responseHeaders("426", true))
 			require.NotNil(t, c.recv().GetResponseHeaders())
 			c.ends()
-			assert.Equal(t, "a refused", w.heard.said())
+			assert.Equal(t, "a refused", w.heard.Said())
 		}},
 		{"a body is waited for, whatever its header would upgrade", extproc.Config{},
 			denied(404, "model_not_found", `{"model":"gpt","messages":[]}`, "connection", "upgrade", "upgrade", "websocket")},
@@ -258,7 +258,7 @@ func TestProtocol(t *testing.T) {
 				assert.Equal(t, "10.0.0.1:8000", metadata, "the header has been answered")
 			}
 			c.ends()
-			assert.Equal(t, "a canceled", w.heard.said())
+			assert.Equal(t, "a canceled", w.heard.Said())
 		}},
 		{"trailers and nothing before them", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			c.send(requestTrailers())
@@ -274,9 +274,9 @@ func TestProtocol(t *testing.T) {
 			assert.Equal(t, []string{"content-length"}, head.GetHeaderMutation().GetRemoveHeaders())
 			assert.Equal(t, events+done, c.response(events+usage+done))
 			c.ends()
-			assert.Equal(t, "a completed", w.heard.said())
-			assert.Equal(t, endpick.Outcome{InputTokens: 9, OutputTokens: 2, CachedTokens: 4, HasCachedTokens: true}, w.heard.outcome)
-			assert.Equal(t, 1, w.heard.ttfts)
+			assert.Equal(t, "a completed", w.heard.Said())
+			assert.Equal(t, endpick.Outcome{InputTokens: 9, OutputTokens: 2, CachedTokens: 4, HasCachedTokens: true}, w.heard.Last().Outcome)
+			assert.True(t, w.heard.Last().Token)
 		}},
 		{"events are passed on whole, whatever the pieces", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			if c.mode == atOnce {
@@ -324,14 +324,14 @@ func TestProtocol(t *testing.T) {
 			whole := `{"choices":[{"message":{"role":"assistant","content":"Hello!"}}],"usage":{"prompt_tokens":9,"completion_tokens":2}}`
 			assert.Equal(t, whole, c.response(whole))
 			c.ends()
-			assert.Equal(t, 9, w.heard.outcome.InputTokens)
+			assert.Equal(t, 9, w.heard.Last().Outcome.InputTokens)
 		}},
 		{"the end of the response in its headers", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			c.request(chatBody)
 			c.send(responseHeaders("204", true))
 			require.NotNil(t, c.recv().GetResponseHeaders())
 			c.ends()
-			assert.Equal(t, "a completed", w.heard.said())
+			assert.Equal(t, "a completed", w.heard.Said())
 		}},
 		{"trailers of a response end its body", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			c.request(chatBody)
@@ -344,7 +344,7 @@ func TestProtocol(t *testing.T) {
 			c.send(responseTrailers())
 			require.NotNil(t, c.recv().GetResponseTrailers())
 			c.ends()
-			assert.Equal(t, "a completed", w.heard.said())
+			assert.Equal(t, "a completed", w.heard.Said())
 		}},
 		{"what is held back goes before the trailers", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			if c.mode == atOnce {
@@ -368,7 +368,7 @@ func TestProtocol(t *testing.T) {
 		}},
 		{"the server that served is learned of", two, func(t *testing.T, w *world, c *talk) {
 			c.exchange(served(responseHeaders("200", false), "10.0.0.2:8000"), events+usage+done)
-			assert.Equal(t, "a failed, b completed", w.heard.said())
+			assert.Equal(t, "a failed, b completed", w.heard.Said())
 			assert.Empty(t, w.warned.Take())
 		}},
 		{"a server that was full before has not failed", extproc.Config{Dispatcher: transport.Config{Fallbacks: 2}}, func(t *testing.T, w *world, c *talk) {
@@ -379,7 +379,7 @@ func TestProtocol(t *testing.T) {
 			c.recv()
 			c.response(events + usage + done)
 			c.ends()
-			assert.Equal(t, "a refused, b failed, c completed", w.heard.said())
+			assert.Equal(t, "a refused, b failed, c completed", w.heard.Said())
 			next := w.talk(t, c.mode)
 			time.Sleep(300 * time.Millisecond)                                                    // longer than where the server does not say for how long
 			names(t, "10.0.0.2:8000,[fd00::3]:8000,10.0.0.1:8000", first(next.request(chatBody))) // a comes last for a while
@@ -387,11 +387,11 @@ func TestProtocol(t *testing.T) {
 		}},
 		{"an error of the server is passed on", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			assert.Equal(t, `{"error":"no"}`, c.exchange(responseHeaders("500", false, "content-type", "application/json"), `{"error":"no"}`))
-			assert.Equal(t, "a failed", w.heard.said())
+			assert.Equal(t, "a failed", w.heard.Said())
 		}},
 		{"an error in the stream is no success", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			c.exchange(responseHeaders("200", false), `data: {"error":{"message":"no"}}`+"\n\n")
-			assert.Equal(t, "a failed", w.heard.said())
+			assert.Equal(t, "a failed", w.heard.Said())
 		}},
 		{"a stream that was never finished is no success", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			c.request(chatBody)
@@ -399,19 +399,19 @@ func TestProtocol(t *testing.T) {
 			const broken = `data: {"error":{"message":"the model server failed before the end of its answer","type":"api_error","param":null,"code":"502"}}`
 			assert.Equal(t, events[:52]+broken+"\n\n", c.response(events[:60]))
 			c.ends()
-			assert.Equal(t, "a failed", w.heard.said())
+			assert.Equal(t, "a failed", w.heard.Said())
 		}},
 		{"a response without a request that was picked", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			c.head(requestHeaders(false))
 			c.respond("408")
 			assert.Equal(t, "timeout", c.response("timeout"))
 			c.ends()
-			assert.Empty(t, w.heard.said())
+			assert.Empty(t, w.heard.Said())
 		}},
 		{"a stream that is closed early is closed in the accounts", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			c.request(chatBody)
 			c.ends()
-			assert.Equal(t, "a canceled", w.heard.said())
+			assert.Equal(t, "a canceled", w.heard.Said())
 		}},
 		{"observability mode asks for no answer", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			m := requestHeaders(true)
@@ -586,7 +586,7 @@ func FuzzProcess(f *testing.F) {
 	f.Add([]byte{6, 1 | 1<<3, 6 | 2<<3, 4 | 1<<3}, chatBody, events, "host", "10.0.0.2:8000")
 	f.Add([]byte{0 | 2<<3, 1 | 1<<3}, chatBody, events, ":path", "/v1/messages")
 	router := rig.Must(endpick.New(endpick.Config{
-		Policy:    endpick.Policy{Scorers: []endpick.Weighted{{Scorer: &heard{order: "ab"}, Weight: 1}}},
+		Policy:    endpick.Policy{Scorers: []endpick.Weighted{{Scorer: &rig.Heard{Order: "ab"}, Weight: 1}}},
 		Endpoints: []endpick.Endpoint{{ID: "a", Address: "10.0.0.1:8000", Models: []string{"m"}}, {ID: "b", Address: "10.0.0.2:8000"}},
 	}))
 	var mu sync.Mutex

@@ -53,54 +53,12 @@ const (
 	done  = "data: [DONE]\n\n"
 )
 
-// heard is a stage that records how requests ended and prefers endpoints in order.
-type heard struct {
-	mu      sync.Mutex
-	order   string
-	refuse  error
-	lines   []string
-	outcome endpick.Outcome // the last one
-	request endpick.Request
-	ttfts   int
-}
-
-func (o *heard) Admit(*endpick.Request, []endpick.Candidate) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.refuse
-}
-
-func (o *heard) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
-	for i, c := range candidates {
-		dst[i] = 1 / float64(2+strings.Index(o.order, c.Endpoint.ID))
-	}
-}
-
-func (o *heard) FirstToken(*endpick.Event) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.ttfts++
-}
-
-func (o *heard) Done(e *endpick.Event, outcome *endpick.Outcome) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.lines = append(o.lines, e.Candidate.Endpoint.ID+" "+outcome.Status.String())
-	o.outcome, o.request = *outcome, *e.Request
-}
-
-func (o *heard) said() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return strings.Join(o.lines, ", ")
-}
-
 // world is a server on a real connection, over endpoints that it prefers in order.
 type world struct {
 	router *endpick.Router
 	server *extproc.Server
 	health *health.Monitor
-	heard  *heard
+	heard  *rig.Heard
 	conn   *grpc.ClientConn
 	drain  func()
 	stop   func() // waits
@@ -108,7 +66,7 @@ type world struct {
 }
 
 func newWorld(t testing.TB, config extproc.Config, endpoints ...endpick.Endpoint) *world {
-	w := &world{heard: &heard{order: "abcd"}}
+	w := &world{heard: &rig.Heard{Order: "abcd"}}
 	if endpoints == nil {
 		endpoints = []endpick.Endpoint{
 			{ID: "a", Address: "10.0.0.1:8000", Models: []string{"m"}},
@@ -433,8 +391,8 @@ func TestDescribe(t *testing.T) {
 	c := w.talk(t, inPieces)
 	c.request(chatBody, "x-team", "blue", "x-slo-ttft-ms", "250", "x-endpick-priority", "high")
 	c.ends()
-	assert.Equal(t, "blue", w.heard.request.Tenant)
-	assert.Equal(t, 250*time.Millisecond, w.heard.request.SLO.TTFT)
+	assert.Equal(t, "blue", w.heard.Last().Request.Tenant)
+	assert.Equal(t, 250*time.Millisecond, w.heard.Last().Request.SLO.TTFT)
 	assert.Len(t, w.warned.Take(), 1, "of the priority")
 	refused(t, first(w.talk(t, inPieces).request(chatBody, "x-team", "panic")), 500, "Internal Server Error")
 	header, _ := destination(first(w.talk(t, inPieces).request(chatBody, "x-team", "blue")))
@@ -459,7 +417,7 @@ func TestModesWithoutBodies(t *testing.T) {
 				assert.Nil(t, c.recv().GetResponseBody().GetResponse().GetBodyMutation())
 			}
 			c.ends()
-			assert.Equal(t, "a completed", w.heard.said())
+			assert.Equal(t, "a completed", w.heard.Said())
 		})
 	}
 }
@@ -477,7 +435,7 @@ func TestRequestsWithAndResponsesWithoutBodies(t *testing.T) {
 	c.recv()
 	c.respond("200")
 	c.ends()
-	assert.Equal(t, "a completed", w.heard.said())
+	assert.Equal(t, "a completed", w.heard.Said())
 }
 
 func TestAProxyThatDoesNotTellItsMode(t *testing.T) {
@@ -511,7 +469,7 @@ func TestPartialBodies(t *testing.T) {
 	c.send(responseBody(events+done, false))
 	require.NotNil(t, c.recv().GetResponseBody())
 	w.idle(t)
-	assert.Equal(t, "a completed", w.heard.said(), "before the stream ends")
+	assert.Equal(t, "a completed", w.heard.Said(), "before the stream ends")
 	c.ends()
 }
 
@@ -584,7 +542,7 @@ func TestDraining(t *testing.T) {
 	}
 	c.ends()
 	<-ended
-	assert.Equal(t, "a completed", w.heard.said())
+	assert.Equal(t, "a completed", w.heard.Said())
 	assert.Zero(t, w.router.Stats().OpenLeases)
 }
 
@@ -682,7 +640,7 @@ func TestHeadersAsText(t *testing.T) {
 	for !c.recv().GetRequestBody().GetResponse().GetBodyMutation().GetStreamedResponse().GetEndOfStream() {
 	}
 	c.ends()
-	assert.EqualValues(t, 250e6, w.heard.request.SLO.TTFT)
+	assert.EqualValues(t, 250e6, w.heard.Last().Request.SLO.TTFT)
 }
 
 // ranked is a server of two ranks beside servers with the same rank, another rank and
@@ -695,7 +653,7 @@ func ranked(t *testing.T) *world {
 		endpick.Endpoint{ID: "d", Address: "10.0.0.1:80", Ranked: true, Rank: 0},
 		endpick.Endpoint{ID: "e", Address: "10.0.0.2:80", Ranked: true, Rank: 1},
 	)
-	w.heard.order = "abcde"
+	w.heard.Order = "abcde"
 	return w
 }
 
@@ -705,7 +663,7 @@ func TestFallbacksHaveTheSameRank(t *testing.T) {
 		"abcde": {"10.0.0.1:80,10.0.0.2:80", "1"}, "bacde": {"10.0.0.2:80,10.0.0.1:80", "0"}, "cabde": {"10.0.0.3:80", ""},
 	} {
 		w := ranked(t)
-		w.heard.order = order
+		w.heard.Order = order
 		m := first(w.talk(t, inPieces).request(chatBody))
 		names(t, want.servers, m)
 		assert.Equal(t, want.rank, mutation(m, "x-data-parallel-rank"))
@@ -722,7 +680,7 @@ func TestServedByTheSameRank(t *testing.T) {
 		w := ranked(t)
 		c := w.talk(t, inPieces)
 		c.exchange(served(responseHeaders("200", false), by), events)
-		assert.Equal(t, want, w.heard.said(), by)
+		assert.Equal(t, want, w.heard.Said(), by)
 		if by == "10.9.9.9:80" {
 			warned := w.warned.Take()
 			require.Len(t, warned, 1)
@@ -761,8 +719,8 @@ func TestOneServerTwice(t *testing.T) {
 	exclude = []string{"a"}
 	c := w.talk(t, inPieces)
 	c.exchange(served(responseHeaders("200", false), "10.0.0.1:8000"), events+done)
-	require.Eventually(t, func() bool { return strings.Contains(w.heard.said(), "completed") }, 30*time.Second, time.Millisecond)
-	assert.Contains(t, w.heard.said(), "b completed")
+	require.Eventually(t, func() bool { return strings.Contains(w.heard.Said(), "completed") }, 30*time.Second, time.Millisecond)
+	assert.Contains(t, w.heard.Said(), "b completed")
 }
 
 // A client or the proxy may disappear after any message.
@@ -796,9 +754,9 @@ func TestVanishing(t *testing.T) {
 				leave(c)
 				w.idle(t)
 				if n >= 3 {
-					require.Eventually(t, func() bool { return w.heard.said() != "" }, 30*time.Second, time.Millisecond)
+					require.Eventually(t, func() bool { return w.heard.Said() != "" }, 30*time.Second, time.Millisecond)
 				}
-				assert.Equal(t, want[n], w.heard.said())
+				assert.Equal(t, want[n], w.heard.Said())
 			})
 		}
 	}
