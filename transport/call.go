@@ -66,7 +66,7 @@ type Call struct {
 	metered  bool
 	unpacked bool // the body was compressed
 	// harmless says that the request is known to do nothing but compute a response: its
-	// API is known, and the engine runs no tools for it.
+	// API is known, and the engine runs no tools for it but searches.
 	harmless bool
 
 	mu sync.Mutex // guards the fields below, and the attempts

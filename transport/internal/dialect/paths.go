@@ -176,27 +176,32 @@ func realtimeModel(method, path, query string) string {
 }
 
 // clientTools are the kinds of tools that clients are known to run themselves, and datedTools
-// the beginnings of those that have a date. Any other kind, such as mcp or code_interpreter, runs
-// in the engine.
+// the beginnings of those that have a date. A search runs in the engine, but does nothing that
+// could not be done twice. Any other kind, such as mcp or code_interpreter, may.
 var (
-	clientTools = [...]string{"", "function", "custom", "local_shell", "apply_patch"}
-	datedTools  = [...]string{"bash_", "text_editor_", "computer_", "memory_"}
+	clientTools = [...]string{"", "function", "custom", "local_shell", "apply_patch", "file_search"}
+	datedTools  = [...]string{"bash_", "text_editor_", "computer_", "memory_", "web_search", "tool_search"}
 )
 
-// runByClient reports whether clients run all tools of a list.
-func runByClient(tools []byte) bool {
+// actsOnce reports whether the engine may do something for a list of tools that must not be
+// done twice. A namespace is a list with a name, in which there is no other.
+func actsOnce(tools []byte, nested bool) bool {
 	for e := elementsOf(tools); e.element(); {
-		kind := plain(field(e.value(), "type"))
+		tool := e.value()
+		kind := plain(field(tool, "type"))
+		if kind == "namespace" && !nested && !actsOnce(field(tool, "tools"), true) {
+			continue
+		}
 		if !slices.Contains(clientTools[:], kind) && !slices.ContainsFunc(datedTools[:], func(begin string) bool { return strings.HasPrefix(kind, begin) }) {
-			return false
+			return true
 		}
 	}
-	return true
+	return false
 }
 
 // Inert reports whether the call is known to do nothing but compute a response, so that
 // it may be sent twice: its API does no more, and its body asks the engine neither to run tools
-// nor to keep anything. Prompt must have been called before.
+// that do, nor to keep anything. Prompt must have been called before.
 func (c *Call) Inert() bool {
 	if c.api == other {
 		i := unreadAs(c.method, c.path)

@@ -93,10 +93,13 @@ func TestInert(t *testing.T) {
 
 		responses + `,"tools":[{"type":"function"},{"type":"custom"},{},{"type":null}]}`: true, responses + `,"tools":[{"type":"function"},{"type":"mcp"}]}`: false,
 		responses + `,"tools":[{"type":"mcp","type":"function"}]}`: true, responses + `,"tools":[{"type":"function","type":"mcp"}]}`: false,
-		responses + `,"tools":[{"type":"mcp"}],"tools":[]}`: false, responses + `,"t\u006fols":[{"typ\u0065":"web_search"}]}`: false, responses + `,"tools":[{"type":"loc\u0061l_shell"}]}`: true,
+		responses + `,"tools":[{"type":"mcp"}],"tools":[]}`: false, responses + `,"t\u006fols":[{"typ\u0065":"m\u0063p"}]}`: false, responses + `,"tools":[{"type":"loc\u0061l_shell"}]}`: true,
 		messages + `,"tools":[{"name":"a"},{"type":"bash_20250124"},{"type":"computer_1"},{"type":"memory_1"},{"type":"text_editor_1"},{"type":"apply_patch"}]}`: true,
-		messages + `,"tools":[{"type":"web_search_20250305"}]}`: false, messages + `,"tools":[{"type":"bash"}]}`: false, chat + `,"tools":[{"type":"mcp"}]}`: false,
-		messages + `,"mcp_servers":[{}]}`: false, messages + `,"container":"c"}`: false, chat + `,"web_search_options":{}}`: false,
+		messages + `,"tools":[{"type":"web_fetch_20250910"}]}`: false, messages + `,"tools":[{"type":"bash"}]}`: false, chat + `,"tools":[{"type":"mcp"}]}`: false,
+		messages + `,"mcp_servers":[{}]}`: false, messages + `,"container":"c"}`: false, chat + `,"web_search_options":{}}`: true,
+		messages + `,"tools":[{"type":"web_search_20250305"},{"type":"tool_search_tool_regex_20251119"}]}`: true, responses + `,"tools":[{"type":"file_search"}]}`: true,
+		responses + `,"tools":[{"type":"namespace","tools":[{"type":"function"}]},{"type":"web_search"}]}`: true, // Codex
+		responses + `,"tools":[{"type":"namespace","tools":[{"type":"mcp"}]}]}`:                            false, responses + `,"tools":[{"type":"namespace","tools":[{"type":"namespace"}]}]}`: false,
 
 		responses + `,"store":false}`: true, responses + `,"store":null}`: true, responses + `,"store":true}`: false, responses + `,"store":"yes"}`: false,
 		responses + `,"store":true,"store":false}`: false, chat + `,"store":true}`: false,

@@ -98,7 +98,7 @@ func (c *request) readMembers(m *cursor, kind *api) {
 		case modelPart:
 			c.modelEnd = m.i
 		case toolsPart:
-			c.acts = c.acts || !runByClient(v)
+			c.acts = c.acts || actsOnce(v, false)
 		case storePart, actsPart:
 			c.acts = c.acts || present(v) && string(v) != "false"
 		}
