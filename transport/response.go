@@ -76,10 +76,13 @@ func (b *body) end(dst []byte, err error) ([]byte, error) {
 		}
 		a.call.answer(a)
 	}
-	if failure != nil {
-		return a.broken(dst), failure
+	switch {
+	case failure == nil:
+		return dst, err
+	case err == errInStream: // of the engine, which ends the response
+		failure = io.EOF
 	}
-	return dst, err
+	return a.broken(dst), failure
 }
 
 // Close ends the attempt as canceled, unless the response was complete.
