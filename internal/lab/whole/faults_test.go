@@ -2,6 +2,7 @@ package whole
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -167,44 +168,17 @@ const (
 	chatPath = "/v1/chat/completions"
 )
 
-// ends is a stage that prefers the first endpoint and records how leases end.
-type ends struct {
-	mu  sync.Mutex
-	all []string
-}
-
-func (*ends) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
-	for i, c := range candidates {
-		dst[i] = 1 / float64(1+len(c.Endpoint.ID)) // "bad" before "better"
-	}
-}
-
-func (o *ends) Done(_ *endpick.Event, outcome *endpick.Outcome) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.all = append(o.all, outcome.Status.String())
-}
-
-func (o *ends) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.all == nil {
-		return "none"
-	}
-	return strings.Join(o.all, ", ")
-}
-
 // gateway is a reverse proxy with the transport, in front of servers.
 type gateway struct {
 	router *endpick.Router
-	ends   *ends
+	heard  *rig.Heard
 	server *httptest.Server
 }
 
 // newGateway has endpoints at these addresses and prefers the first.
 func newGateway(t *testing.T, config transport.Config, routing endpick.Config, addresses ...string) *gateway {
-	g := &gateway{ends: &ends{}}
-	routing.Policy = endpick.Policy{Scorers: []endpick.Weighted{{Scorer: g.ends, Weight: 1}}}
+	g := &gateway{heard: &rig.Heard{Order: "bad, better"}}
+	routing.Policy = endpick.Policy{Scorers: []endpick.Weighted{{Scorer: g.heard, Weight: 1}}}
 	for i, a := range addresses {
 		routing.Endpoints = append(routing.Endpoints, endpick.Endpoint{ID: []string{"bad", "better"}[i], Address: a, Models: []string{"m"}})
 	}
@@ -310,7 +284,11 @@ func (g *gateway) leases(t *testing.T) (how string) {
 				return false
 			}
 		}
-		if how = g.ends.String(); s.Reaped > 0 {
+		var all []string
+		for _, e := range g.heard.Ends() {
+			all = append(all, e.Outcome.Status.String())
+		}
+		if how = cmp.Or(strings.Join(all, ", "), "none"); s.Reaped > 0 {
 			how = fmt.Sprintf("%s; %d closed by time", how, s.Reaped)
 		}
 		return s.OpenLeases == 0 && s.Routed == s.Closed
