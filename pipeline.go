@@ -333,6 +333,30 @@ func (p *pipeline) choose(d *decision) (chosen int, err error) {
 		}
 	}
 
+	left, err = p.filter(d, left)
+	if err != nil {
+		return -1, err
+	}
+	scores := d.scores[:len(left)]
+	p.score(d, left, scores)
+	if d.limited {
+		weigh(left, scores)
+	}
+
+	ok := p.try(p.Picker, func() { chosen = p.Picker.Pick(req, left, scores) })
+	if ok && (chosen < 0 || chosen >= len(left)) {
+		p.breach(p.Picker, "picked index %d of %d candidates", chosen, len(left))
+		ok = false
+	}
+	if !ok {
+		chosen = MaxScore{}.Pick(req, left, scores)
+	}
+	return chosen, nil
+}
+
+// filter passes the candidates through the filters, and returns what these leave, or errBroken.
+func (p *pipeline) filter(d *decision, left []Candidate) ([]Candidate, error) {
+	req := &d.req
 	d.cuts, d.undecided = d.cuts[:0], d.undecided[:0]
 	all := uint64(0)
 	if len(p.Filters) > 0 {
@@ -350,7 +374,7 @@ func (p *pipeline) choose(d *decision) (chosen int, err error) {
 				p.breach(f, "repeated or cleared candidates, and returned them or none; use endpick.Keep")
 				p.withdraw(p.Admitters, req)
 				d.broken = append(d.broken, i)
-				return -1, errBroken
+				return nil, errBroken
 			}
 			p.breach(f, "lost candidates that it removes, as slices.DeleteFunc does, so that receipts lack them; use endpick.Keep")
 			d.candidates = slices.Delete(d.candidates, n, len(left))
@@ -371,22 +395,7 @@ func (p *pipeline) choose(d *decision) (chosen int, err error) {
 		}
 		d.cuts = append(d.cuts, len(left))
 	}
-
-	scores := d.scores[:len(left)]
-	p.score(d, left, scores)
-	if d.limited {
-		weigh(left, scores)
-	}
-
-	ok := p.try(p.Picker, func() { chosen = p.Picker.Pick(req, left, scores) })
-	if ok && (chosen < 0 || chosen >= len(left)) {
-		p.breach(p.Picker, "picked index %d of %d candidates", chosen, len(left))
-		ok = false
-	}
-	if !ok {
-		chosen = MaxScore{}.Pick(req, left, scores)
-	}
-	return chosen, nil
+	return left, nil
 }
 
 // withdraw tells admitters that a request they admitted is not routed after all, or not

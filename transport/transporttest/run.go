@@ -148,12 +148,6 @@ func (f *fault) check(newHost func(*endpick.Router) http.Handler, patience time.
 
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	body := fmt.Sprintf(`{"model":"m","stream":%v,"messages":[{"role":"user","content":"%s"}]}`, f.stream, strings.Repeat("Tell me a story. ", 20))
-	req, err := http.NewRequestWithContext(ctx, "POST", host.URL+"/v1/chat/completions", strings.NewReader(body))
-	if err != nil {
-		return err.Error()
-	}
-	req.Header.Set("Content-Type", "application/json")
 	if f.leaves {
 		go func() {
 			select {
@@ -163,16 +157,9 @@ func (f *fault) check(newHost func(*endpick.Router) http.Handler, patience time.
 			cancel()
 		}()
 	}
-	client := &http.Client{Transport: &http.Transport{DisableCompression: true}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	defer client.CloseIdleConnections()
-	whole := false
-	if resp, err := client.Do(req); err == nil {
-		// A connection that has left HTTP does not observe the context.
-		stop := context.AfterFunc(ctx, func() { resp.Body.Close() })
-		body, err := io.ReadAll(resp.Body)
-		stop()
-		resp.Body.Close()
-		whole = err == nil && resp.StatusCode == http.StatusOK && !bytes.Contains(body, []byte(`"error"`))
+	whole, err := f.ask(ctx, host.URL)
+	if err != nil {
+		return err.Error()
 	}
 	if p := handler.panicked.Load(); p != nil {
 		return *p
@@ -207,6 +194,30 @@ func (f *fault) check(newHost func(*endpick.Router) http.Handler, patience time.
 		return fmt.Sprintf("The lease was closed as %v, and should be as %s: Outcome.Status tells who is to blame, and what may be learned from.", last, orOf(ends))
 	}
 	return ""
+}
+
+// ask sends the request to a host, and reports whether its answer seems to be whole.
+func (f *fault) ask(ctx context.Context, host string) (whole bool, err error) {
+	body := fmt.Sprintf(`{"model":"m","stream":%v,"messages":[{"role":"user","content":"%s"}]}`, f.stream, strings.Repeat("Tell me a story. ", 20))
+	req, err := http.NewRequestWithContext(ctx, "POST", host+"/v1/chat/completions", strings.NewReader(body))
+	if err != nil {
+		return false, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	client := &http.Client{
+		Transport:     &http.Transport{DisableCompression: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	defer client.CloseIdleConnections()
+	resp, err := client.Do(req)
+	if err != nil {
+		return false, nil
+	}
+	defer resp.Body.Close()
+	// A connection that has left HTTP does not observe the context.
+	defer context.AfterFunc(ctx, func() { resp.Body.Close() })()
+	answer, err := io.ReadAll(resp.Body)
+	return err == nil && resp.StatusCode == http.StatusOK && !bytes.Contains(answer, []byte(`"error"`)), nil
 }
 
 func orOf(ends []endpick.Status) string {
