@@ -36,6 +36,7 @@ type debugServer struct {
 	endpick.EndpointStatus
 	State, Class string // in words, and its severity: good, soso, bad or off
 	Detail       string
+	takes        bool // requests
 	// Index is what the prefix index knows about it, or nil.
 	Index *prefix.EndpointStats
 	// During the last minute.
@@ -63,52 +64,27 @@ func (g *gateway) addServers(p *debugPage, settings *settings) {
 	for _, s := range g.health.Endpoints() {
 		statuses[s.Endpoint] = s
 	}
-	taken := map[string]bool{} // whether some server takes requests for the model
-	for model := range settings.Models {
-		taken[model] = false
-	}
-	for _, name := range settings.Names {
-		for _, model := range name.Models {
-			taken[model] = false
-		}
-	}
-	any := false // model
 	for _, s := range g.router.Endpoints() {
 		id := s.Candidate.Endpoint.ID
-		e := debugServer{EndpointStatus: s, Index: held[s.Candidate.Ref], State: "healthy", Class: "good", Rate: "0/s", order: inOrder(id)}
 		its, known := statuses[id]
+		its.Alive = its.Alive || !known
+		e := debugServer{EndpointStatus: s, Index: held[s.Candidate.Ref], Rate: "0/s", order: inOrder(id)}
+		e.State, e.Class, e.Detail = condition(&s, &its, p.Now)
 		switch {
 		case s.Removed:
-			e.State, e.Class, e.Detail = "removed", "off", "its last requests are ending"
 		case s.Draining:
-			e.State, e.Class, e.Detail = "draining", "off", "it gets no new requests"
 			p.Drained++
-		case known && its.State != health.Well:
-			e.State, e.Class, e.Detail = illness(&its, p.Now)
-			p.Unhealthy = append(p.Unhealthy, id+" is "+e.State+": "+e.Detail)
-			p.Serving++
 		default:
 			p.Serving++
-			if known && !its.Alive {
-				e.State, e.Class, e.Detail = "not ready", "soso", "it has served nothing yet, and "+reasons[health.Unfit]+": "+wrong(&its)
+			e.takes = its.Alive && !its.State.Out()
+			if !its.Alive || its.State != health.Well {
 				p.Unhealthy = append(p.Unhealthy, id+" is "+e.State+": "+e.Detail)
-			} else if its.Full {
-				e.State, e.Class, e.Detail = "full", "soso", "it has said that it is full"
-			} else if s.Candidate.Reported == 0 && len(s.Candidate.Endpoint.Residents) == 0 {
-				e.Detail = "does not report its load"
 			}
-		}
-		takes := !s.Removed && !s.Draining && (!known || !its.State.Out() && its.Alive)
-		names := slices.Concat(s.Candidate.Endpoint.Models, s.Candidate.Endpoint.Adapters)
-		any = any || takes && len(names) == 0
-		for _, name := range names {
-			taken[name] = taken[name] || takes
 		}
 		p.Servers = append(p.Servers, e)
 	}
-	if !any && p.Serving > 0 {
-		maps.DeleteFunc(taken, func(_ string, takes bool) bool { return takes })
-		p.Lacking = slices.Sorted(maps.Keys(taken))
+	if p.Serving > 0 {
+		p.Lacking = lacking(settings, p.Servers)
 	}
 	g.watch.mu.Lock()
 	for i := range p.Servers {
@@ -119,6 +95,56 @@ func (g *gateway) addServers(p *debugPage, settings *settings) {
 		}
 	}
 	g.watch.mu.Unlock()
+	p.arrange()
+}
+
+// condition is what a server's state is, its severity, and more about it.
+func condition(s *endpick.EndpointStatus, its *health.Status, now time.Time) (state, class, detail string) {
+	switch {
+	case s.Removed:
+		return "removed", "off", "its last requests are ending"
+	case s.Draining:
+		return "draining", "off", "it gets no new requests"
+	case its.State != health.Well:
+		return illness(its, now)
+	case !its.Alive:
+		return "not ready", "soso", "it has served nothing yet, and " + reasons[health.Unfit] + ": " + wrong(its)
+	case its.Full:
+		return "full", "soso", "it has said that it is full"
+	case s.Candidate.Reported == 0 && len(s.Candidate.Endpoint.Residents) == 0:
+		return "healthy", "good", "does not report its load"
+	}
+	return "healthy", "good", ""
+}
+
+// lacking are the models that no server takes requests for: of the settings, and of servers that do
+// not take any now.
+func lacking(settings *settings, servers []debugServer) []string {
+	taken := map[string]bool{} // whether some server does
+	for model := range settings.Models {
+		taken[model] = false
+	}
+	for _, name := range settings.Names {
+		for _, model := range name.Models {
+			taken[model] = false
+		}
+	}
+	for i := range servers {
+		e := &servers[i]
+		names := slices.Concat(e.Candidate.Endpoint.Models, e.Candidate.Endpoint.Adapters)
+		if e.takes && len(names) == 0 {
+			return nil // it takes any model
+		}
+		for _, name := range names {
+			taken[name] = taken[name] || e.takes
+		}
+	}
+	maps.DeleteFunc(taken, func(_ string, takes bool) bool { return takes })
+	return slices.Sorted(maps.Keys(taken))
+}
+
+// arrange drops the servers that are not to be shown, and sorts the others.
+func (p *debugPage) arrange() {
 	p.Servers = slices.DeleteFunc(p.Servers, func(e debugServer) bool { return !strings.Contains(e.Candidate.Endpoint.ID, p.Asked.Get("server")) })
 	if len(p.Servers) > fewServers && p.Asked.Get("server") == "" && !p.Asked.Has("idle") {
 		n := len(p.Servers)
