@@ -258,12 +258,11 @@ func (c *Call) chooseAmong(ctx context.Context) (endpick.Lease, error) {
 				return endpick.Lease{}, err
 			}
 			lease, err := c.chooseFor(strict)
-			var none *endpick.NoEndpointError
 			switch {
 			case err == nil:
 				c.story.model, c.story.passed = a.models[i], passed
 				return lease, nil
-			case !errors.As(err, &none) && !errors.As(err, new(*endpick.ContextError)):
+			case !errors.As(err, new(*endpick.NoEndpointError)) && !errors.As(err, new(*endpick.ContextError)):
 				return lease, err
 			case worst == nil || waits(err) && !waits(worst) || !unknownModel(err) && (unknownModel(worst) || StatusOf(worst) < StatusOf(err)):
 				worst = err

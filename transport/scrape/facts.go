@@ -185,8 +185,7 @@ func (f *Facts) serves(text []byte) error {
 			Name string `json:"name"`
 		} `json:"models"` // of Ollama's /api/tags
 	}
-	var other *json.UnmarshalTypeError
-	if err := json.Unmarshal(text, &list); err != nil && (!errors.As(err, &other) || len(list.Data)+len(list.Models) == 0) {
+	if err := json.Unmarshal(text, &list); err != nil && (!errors.As(err, new(*json.UnmarshalTypeError)) || len(list.Data)+len(list.Models) == 0) {
 		return err
 	}
 	if len(list.Data) == 0 {

@@ -253,7 +253,7 @@ func (s *Inspector) ask(ctx context.Context, at string, e *endpick.Endpoint) {
 	s.mu.Unlock()
 	since := s.config.Router.Now()
 	var err error
-	if bad := s.asker.guard(func() {
+	bad := s.asker.guard(func() {
 		if facts.Residents != nil { // what it is does not change as fast
 			facts.Models, facts.Adapters, facts.Residents = nil, nil, nil
 			if err = s.readSeveral(ctx, e, &facts); err == nil && facts.Residents != nil {
@@ -261,9 +261,8 @@ func (s *Inspector) ask(ctx context.Context, at string, e *endpick.Endpoint) {
 			}
 		}
 		facts, err = s.read(ctx, e)
-	}); bad != nil {
-		err = bad
-	}
+	})
+	err = cmp.Or(bad, err)
 	s.mu.Lock()
 	k := s.known[at]
 	k.busy = false
@@ -343,8 +342,7 @@ var ErrNoFacts = errors.New("scrape: no known engine")
 // read recognizes the engine, and reads what it reports.
 func (s *Inspector) read(ctx context.Context, e *endpick.Endpoint) (Facts, error) {
 	text, err := s.get(ctx, e, "/metrics")
-	var status StatusError
-	if err != nil && !errors.As(err, &status) {
+	if err != nil && !errors.As(err, new(StatusError)) {
 		return Facts{}, err
 	}
 	if err == nil {
@@ -367,7 +365,7 @@ func (s *Inspector) read(ctx context.Context, e *endpick.Endpoint) (Facts, error
 		read func([]byte, *endpick.Endpoint) (Facts, error)
 	}{{"/props", llamaFacts}, {"/get_server_info", sglangFacts}, {"/server_info", sglangFacts}} {
 		text, err := s.get(ctx, e, page.path)
-		if errors.As(err, &status) {
+		if errors.As(err, new(StatusError)) {
 			continue
 		}
 		if err != nil {
@@ -408,8 +406,7 @@ func (s *Inspector) readModels(ctx context.Context, e *endpick.Endpoint, f *Fact
 	}
 	for _, path := range []string{"/v1/models", "/api/tags"} { // the latter is Ollama's
 		text, err := s.get(ctx, e, path)
-		var status StatusError
-		if errors.As(err, &status) {
+		if errors.As(err, new(StatusError)) {
 			continue
 		}
 		if err != nil {
@@ -426,8 +423,7 @@ func (s *Inspector) readModels(ctx context.Context, e *endpick.Endpoint, f *Fact
 // readEvents adds where a vLLM publishes events. Old releases have no such page.
 func (s *Inspector) readEvents(ctx context.Context, e *endpick.Endpoint, f *Facts) error {
 	text, err := s.get(ctx, e, "/kv_event_sources")
-	var status StatusError
-	if errors.As(err, &status) {
+	if errors.As(err, new(StatusError)) {
 		return nil
 	}
 	f.publishes(text, e)

@@ -216,9 +216,8 @@ func (p *Poller) scrape(ctx context.Context, u string, page *string, endpoints [
 func (p *Poller) read(ctx context.Context, u string) (read page, size int64, answered bool, err error) {
 	text, answered, err := p.get(ctx, u, "text/plain;version=0.0.4")
 	if err == nil {
-		if bad := p.guard(func() { read, err = parse(string(text)) }); bad != nil {
-			err = bad
-		}
+		bad := p.guard(func() { read, err = parse(string(text)) })
+		err = cmp.Or(bad, err)
 	}
 	return read, int64(len(text)), answered, err
 }

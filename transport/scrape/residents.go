@@ -53,9 +53,8 @@ func (s *Inspector) readMemory(ctx context.Context, e *endpick.Endpoint, f *Fact
 			continue // its list of models has them
 		}
 		text, err := s.get(ctx, e, page.path)
-		var status StatusError
 		switch {
-		case errors.As(err, &status):
+		case errors.As(err, new(StatusError)):
 			continue
 		case err != nil:
 			return err

@@ -174,8 +174,7 @@ func (r *run) dispatch(slot int) {
 			r.armEngine(f.server)
 			return
 		}
-		var long *engine.TooLongError
-		if !errors.As(err, &long) {
+		if !errors.As(err, new(*engine.TooLongError)) {
 			r.fail(err)
 			return
 		}

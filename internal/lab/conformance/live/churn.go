@@ -64,8 +64,7 @@ func (f *fleet) churn(ctx context.Context, w *way, seed uint64) error {
 			if r.IntN(10) == 0 {
 				load.Waiting, load.KVUsage = math.NaN(), -3
 			}
-			var broken *endpick.LoadError
-			if err := w.router.Report(e.ID, load); !errors.As(err, &broken) {
+			if err := w.router.Report(e.ID, load); !errors.As(err, new(*endpick.LoadError)) {
 				check(err, endpick.ErrUnknownEndpoint)
 			}
 		}
