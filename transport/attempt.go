@@ -106,7 +106,8 @@ func (c *Call) begin(ctx context.Context, lease endpick.Lease) *Attempt {
 func (a *Attempt) open(lease endpick.Lease) {
 	c, d := a.call, a.call.d
 	candidate, _ := lease.Candidate()
-	a.lease, a.ref, a.sent, a.stage = lease, candidate.Ref, d.now(), waiting
+	a.lease, a.ref = lease, candidate.Ref
+	a.sent, a.stage = d.now(), waiting
 	a.meter = c.parsed.Meter(lease, d.now)
 	a.queued = candidate.Reported&endpick.WaitingSignal != 0 && candidate.Waiting >= 1
 	c.sentTo(a, lease.Endpoint(), candidate)

@@ -108,7 +108,8 @@ func measure(ctx context.Context, o *options, policy string, conversations []tra
 		client = front.Client
 	}
 	defer client.Close()
-	client.SLO, client.API, client.Model, client.Exact = o.slo, traffic.APIs[o.api], o.model, false
+	client.API, client.Model = traffic.APIs[o.api], o.model
+	client.SLO, client.Exact = o.slo, false
 	return client.Play(ctx, conversations, step), ctx.Err()
 }
 

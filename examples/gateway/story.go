@@ -68,8 +68,9 @@ type ending struct {
 func newEnding(r *transport.Observation) *ending {
 	ttft, tpot, e2e := r.Latencies()
 	e := &ending{*r, latency(ttft), latency(tpot), latency(e2e)}
-	e.In, e.Prompt, e.Receipt, e.Model, e.HTTP = nil, nil, nil, strings.Clone(r.Model), r.Code()
-	e.Err, e.Attempts = textOf(r.Err), slices.Clone(r.Attempts)
+	e.In, e.Prompt, e.Receipt = nil, nil, nil
+	e.Model, e.Err, e.HTTP = strings.Clone(r.Model), textOf(r.Err), r.Code()
+	e.Attempts = slices.Clone(r.Attempts)
 	for i := range e.Attempts {
 		e.Attempts[i].Err = textOf(e.Attempts[i].Err)
 	}

@@ -25,7 +25,9 @@ func (t *target) add(label float64, has bool, predicted, upper time.Duration) {
 	if !has {
 		predicted, upper = 0, 0
 	}
-	t.label, t.predicted, t.upper = append(t.label, label), append(t.predicted, predicted.Seconds()*1e3), append(t.upper, upper.Seconds()*1e3)
+	t.label = append(t.label, label)
+	t.predicted = append(t.predicted, predicted.Seconds()*1e3)
+	t.upper = append(t.upper, upper.Seconds()*1e3)
 }
 
 // errorOf returns the absolute percentage error of a row as a share; false without a label or a

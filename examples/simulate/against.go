@@ -83,15 +83,7 @@ func against(args []string, stdout, stderr io.Writer) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 
-	var here []*peer
-	for _, name := range routers.values {
-		p := &all[slices.Index(known, name)]
-		if err := p.find(dir); err != nil {
-			fmt.Fprintf(stderr, "%s is skipped: %v\n", name, err)
-			continue
-		}
-		here = append(here, p)
-	}
+	here := findAll(all, routers.values, dir, stderr)
 	if len(here) == 0 {
 		return fmt.Errorf("none of the routers is there")
 	}
@@ -135,6 +127,19 @@ func against(args []string, stdout, stderr io.Writer) error {
 		return indented(stdout, rows)
 	}
 	return writeAgainst(stdout, rows)
+}
+
+// findAll finds the routers of these names. Those that are not there are skipped.
+func findAll(all []peer, names []string, dir string, stderr io.Writer) (here []*peer) {
+	for _, name := range names {
+		p := &all[slices.IndexFunc(all, func(p peer) bool { return p.name == name })]
+		if err := p.find(dir); err != nil {
+			fmt.Fprintf(stderr, "%s is skipped: %v\n", name, err)
+			continue
+		}
+		here = append(here, p)
+	}
+	return here
 }
 
 // killOne kills a server while the conversations of a workload begin, and starts it again.

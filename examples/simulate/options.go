@@ -82,36 +82,8 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case flags.NArg() > 0:
-		return nil, fmt.Errorf("what is %q? There are flags, and the verbs %s", flags.Arg(0), verbNames())
-	case (len(workloads.values) == 0) == (*trace == ""):
-		return nil, fmt.Errorf("one of -workload and -trace is needed, and not both (workloads: %s)", strings.Join(sim.ScenarioNames(), ", "))
-	case given["rate"] && given["rate-scale"]:
-		return nil, fmt.Errorf("-rate and -rate-scale can't both be given")
-	case given["rate"] && *trace != "":
-		return nil, fmt.Errorf("-rate is for -workload: a trace has its own times, use -rate-scale")
-	case given["load"] && (given["rate"] || given["rate-scale"] || *trace != ""):
-		return nil, fmt.Errorf("-load is for -workload, without -rate and -rate-scale")
-	case len(workloads.values) > 1 && (given["rate"] || given["rate-scale"]):
-		return nil, fmt.Errorf("-rate and -rate-scale are for one workload: several have their own rates, use -load")
-	case given["requests"] && given["duration"]:
-		return nil, fmt.Errorf("-requests and -duration can't both be given")
-	case o.plot != "" && len(workloads.values) > 1:
-		return nil, fmt.Errorf("-plot is for one workload")
-	case !slices.Contains([]string{"table", "overview", "json"}, o.format):
-		return nil, fmt.Errorf("-format %q is unknown (known: table, overview, json)", o.format)
-	}
-	for _, f := range []struct {
-		name string
-		bad  bool
-	}{
-		{"endpoints", x.Servers < 1}, {"requests", x.Requests < 1}, {"duration", x.Duration <= 0},
-		{"kv-blocks", x.Engine.Blocks < 1}, {"time", o.limit <= 0}, {"moves", o.moves < 1},
-	} {
-		if given[f.name] && f.bad {
-			return nil, fmt.Errorf("-%s %s is too small", f.name, flags.Lookup(f.name).Value)
-		}
+	if err := o.check(flags, given, len(workloads.values), *trace); err != nil {
+		return nil, err
 	}
 	o.policies, o.seeds = policies.values, seeds.values
 	if *slo != "" {
@@ -144,6 +116,43 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 		o.sweeps = append(o.sweeps, s)
 	}
 	return o, nil
+}
+
+// check refuses flags that contradict each other, or are too small.
+func (o *options) check(flags *flag.FlagSet, given map[string]bool, workloads int, trace string) error {
+	x := &o.experiment
+	switch {
+	case flags.NArg() > 0:
+		return fmt.Errorf("what is %q? There are flags, and the verbs %s", flags.Arg(0), verbNames())
+	case (workloads == 0) == (trace == ""):
+		return fmt.Errorf("one of -workload and -trace is needed, and not both (workloads: %s)", strings.Join(sim.ScenarioNames(), ", "))
+	case given["rate"] && given["rate-scale"]:
+		return fmt.Errorf("-rate and -rate-scale can't both be given")
+	case given["rate"] && trace != "":
+		return fmt.Errorf("-rate is for -workload: a trace has its own times, use -rate-scale")
+	case given["load"] && (given["rate"] || given["rate-scale"] || trace != ""):
+		return fmt.Errorf("-load is for -workload, without -rate and -rate-scale")
+	case workloads > 1 && (given["rate"] || given["rate-scale"]):
+		return fmt.Errorf("-rate and -rate-scale are for one workload: several have their own rates, use -load")
+	case given["requests"] && given["duration"]:
+		return fmt.Errorf("-requests and -duration can't both be given")
+	case o.plot != "" && workloads > 1:
+		return fmt.Errorf("-plot is for one workload")
+	case !slices.Contains([]string{"table", "overview", "json"}, o.format):
+		return fmt.Errorf("-format %q is unknown (known: table, overview, json)", o.format)
+	}
+	for _, f := range []struct {
+		name string
+		bad  bool
+	}{
+		{"endpoints", x.Servers < 1}, {"requests", x.Requests < 1}, {"duration", x.Duration <= 0},
+		{"kv-blocks", x.Engine.Blocks < 1}, {"time", o.limit <= 0}, {"moves", o.moves < 1},
+	} {
+		if given[f.name] && f.bad {
+			return fmt.Errorf("-%s %s is too small", f.name, flags.Lookup(f.name).Value)
+		}
+	}
+	return nil
 }
 
 // newSweep uses the given rates, or those of the scenario.

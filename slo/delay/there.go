@@ -42,7 +42,8 @@ func (m *marginal) decide(req *endpick.Request, candidates []endpick.Candidate) 
 	m.mu.RLock()
 	l := &m.learned
 	d.m, d.req, d.candidates, d.now = m, req, candidates, nanoseconds(req.Now())
-	d.n, d.w, d.c, d.again = l.lengths.of(req), m.weight(req), l.crowding(), l.recomputing()
+	d.n, d.w = l.lengths.of(req), m.weight(req)
+	d.c, d.again = l.crowding(), l.recomputing()
 	return d
 }
 

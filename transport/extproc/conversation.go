@@ -2,6 +2,7 @@ package extproc
 
 import (
 	"bytes"
+	"math"
 	"net/http"
 	"strconv"
 	"time"
@@ -305,15 +306,11 @@ func (c *conversation) end() {
 func (c *conversation) keep(lease func() endpick.Lease) {
 	every := max(c.server.router.LeaseTimeout()/3, time.Millisecond)
 	ctx := c.stream.Context()
-	var beat *time.Timer
-	ready := make(chan struct{})
-	beat = time.AfterFunc(every, func() {
-		<-ready
+	c.beat = time.AfterFunc(math.MaxInt64, func() {
 		if ctx.Err() == nil {
 			lease().Tokens(0)
-			beat.Reset(every)
+			c.beat.Reset(every)
 		}
 	})
-	c.beat = beat
-	close(ready)
+	c.beat.Reset(every)
 }

@@ -188,7 +188,9 @@ func (s *Inspector) Fill(e *endpick.Endpoint) {
 
 func (s *Inspector) fill(e *endpick.Endpoint, k *inspected) {
 	f := &k.facts
-	e.Engine, e.KVTokens, e.MaxSequences = cmp.Or(e.Engine, f.Engine), cmp.Or(e.KVTokens, f.KVTokens), cmp.Or(e.MaxSequences, f.MaxSequences)
+	e.Engine = cmp.Or(e.Engine, f.Engine)
+	e.KVTokens = cmp.Or(e.KVTokens, f.KVTokens)
+	e.MaxSequences = cmp.Or(e.MaxSequences, f.MaxSequences)
 	e.MaxResidents = cmp.Or(e.MaxResidents, f.MaxResidents)
 	if len(e.Models)+len(e.Adapters) == 0 {
 		e.Models, e.Adapters = slices.Clone(f.Models), slices.Clone(f.Adapters)

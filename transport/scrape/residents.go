@@ -108,7 +108,8 @@ func (f *Facts) ollama(p *memoryPage) bool {
 	}
 	for _, m := range p.Models {
 		r := f.resident(m.Name)
-		r.State, r.Bytes, r.Context, r.Until = endpick.InMemory, atMost(m.Size, maxBytes), atMost(m.Context, maxKVTokens), m.Expires
+		r.State, r.Until = endpick.InMemory, m.Expires
+		r.Bytes, r.Context = atMost(m.Size, maxBytes), atMost(m.Context, maxKVTokens)
 	}
 	return true
 }

@@ -64,5 +64,7 @@ func (s *server) describe() {
 	}
 	cfg := s.engine.Config()
 	e := &s.Endpoint
-	e.MaxSequences, e.KVTokens, e.Variant = cmp.Or(e.MaxSequences, cfg.MaxSequences), cmp.Or(e.KVTokens, cfg.Blocks*cfg.BlockTokens), cmp.Or(e.Variant, cfg.Profile.Name)
+	e.MaxSequences = cmp.Or(e.MaxSequences, cfg.MaxSequences)
+	e.KVTokens = cmp.Or(e.KVTokens, cfg.Blocks*cfg.BlockTokens)
+	e.Variant = cmp.Or(e.Variant, cfg.Profile.Name)
 }

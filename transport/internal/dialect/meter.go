@@ -331,7 +331,8 @@ func (m *Meter) Seen() Seen {
 		s.CachedTokens = &cached
 	}
 	if m.before != nil {
-		s.InputTokens, s.OutputTokens = max(s.InputTokens-m.before.tokens, 0), s.OutputTokens+m.before.tokens-m.before.surplus
+		s.InputTokens = max(s.InputTokens-m.before.tokens, 0)
+		s.OutputTokens += m.before.tokens - m.before.surplus
 		s.FirstToken = cmp.Or(m.before.firstAt, s.FirstToken)
 		cached = min(cached, s.InputTokens)
 	}

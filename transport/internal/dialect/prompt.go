@@ -51,7 +51,8 @@ func (c *request) readPrompt(ctx context.Context, req *endpick.Request, scope pr
 		req.InputTokens = max(toTokens(len(c.body), perByte), 1)
 		return 0, nil
 	case p.tokens > 0:
-		req.InputTokens, req.Blocks, req.BlockTokens, req.Exact = p.tokens, p.blocks, prefix.BlockTokens, true
+		req.InputTokens, req.Exact = p.tokens, true
+		req.Blocks, req.BlockTokens = p.blocks, prefix.BlockTokens
 		return 0, nil
 	}
 	req.InputTokens = max(toTokens(p.size, perByte)+p.media*mediaTokens, 1)

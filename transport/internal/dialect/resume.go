@@ -101,8 +101,9 @@ func (c *Call) Resume(m *Meter) *Call {
 		return nil
 	}
 	next := *first
-	next.request, next.hasher, next.first, next.beginning, next.promptBytes = parsed, first.hasher, first, s, 0
-	next.answered = answered
+	next.request, next.promptBytes = parsed, 0
+	next.hasher = first.hasher
+	next.first, next.beginning, next.answered = first, s, answered
 	return &next
 }
 
