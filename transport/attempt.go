@@ -159,10 +159,9 @@ func (c *Call) setHeader(h http.Header, e *endpick.Endpoint) {
 
 // ServedBy reports that a proxy has sent the request to another endpoint after this one
 // failed it. Call it before Header, or after one that has reported why the first has failed; it
-// moves the attempt to the other endpoint. The
-// error is an [endpick.NoEndpointError] if the endpoint is unknown or takes no
-// requests. Then the attempt has ended, but the response must still be fed, because it
-// may contain what the client has not asked for.
+// moves the attempt to the other endpoint. The error is an [endpick.NoEndpointError] if the
+// endpoint is unknown or takes no requests. Then the attempt has ended, but the response must
+// still be fed, because it may contain what the client has not asked for.
 func (a *Attempt) ServedBy(id string) error {
 	c := a.call
 	c.mu.Lock()
@@ -170,12 +169,14 @@ func (a *Attempt) ServedBy(id string) error {
 	if id == a.lease.Endpoint().ID || a != c.latest { // or the request is at another one already
 		return nil
 	}
-	if _ = a.fail(Erred, errors.New("a proxy has sent the request to another endpoint")); a.stage != failed { // the client has left, or has seen a beginning
+	_ = a.fail(Erred, errors.New("a proxy has sent the request to another endpoint"))
+	if a.stage != failed { // the client has left, or has seen a beginning
 		return nil
 	}
 	lease, err := c.adopt(id)
 	if err != nil {
-		a.stage, a.meter = astray, c.parsed.Meter(a.lease, c.d.now) // to filter the response as usual
+		a.stage = astray
+		a.meter = c.parsed.Meter(a.lease, c.d.now) // to filter the response as usual
 		return err
 	}
 	a.open(lease)

@@ -139,7 +139,10 @@ func (c *Call) unlock() {
 // observation is what the host learns.
 func (c *Call) observation() *Observation {
 	s, req, a := &c.story, &c.Request, c.story.answer
-	o := &Observation{In: c.in, Tenant: req.Tenant, Named: s.named, Passed: s.passed, Receipt: req.Receipt, Err: s.err, Held: s.held, Serving: slices.Index(s.attempts, a)}
+	o := &Observation{
+		In: c.in, Tenant: req.Tenant, Named: s.named, Passed: s.passed, Receipt: req.Receipt,
+		Err: s.err, Held: s.held, Serving: slices.Index(s.attempts, a),
+	}
 	for _, a := range s.attempts {
 		seen := *a.observed
 		seen.HTTP, seen.Result, seen.Err = a.http, a.result, a.err

@@ -73,7 +73,8 @@ func (a *Attempt) awaitBody(response *http.Response) (first []byte, whole bool, 
 // else, as by proxies that give all responses one type, and mends that. Otherwise the client would see
 // usage that it has not asked for.
 func (c *Call) findEvents(response *http.Response) {
-	if !c.parsed.HasEvents() || response.StatusCode != http.StatusOK || !readable(response.Header) || dialect.IsStream(dialect.ContentType(response.Header)) {
+	if !c.parsed.HasEvents() || response.StatusCode != http.StatusOK ||
+		!readable(response.Header) || dialect.IsStream(dialect.ContentType(response.Header)) {
 		return
 	}
 	r := bufio.NewReaderSize(response.Body, firstHeld)

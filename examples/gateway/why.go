@@ -25,25 +25,36 @@ func why(r *endpick.Receipt, health func(endpoint string) string) (all []string)
 	for _, out := range []struct {
 		n   int
 		why string
-	}{{r.TooShort, "has too short a context (max_context)"}, {r.Full, "has as many requests as it may (max_in_flight)"}, {r.Later, "is of a later tier"}} {
+	}{
+		{r.TooShort, "has too short a context (max_context)"},
+		{r.Full, "has as many requests as it may (max_in_flight)"},
+		{r.Later, "is of a later tier"},
+	} {
 		if out.n > 0 {
 			all = append(all, fmt.Sprintf("Not asked, because it %s: %s.", out.why, count(out.n, "server")))
 		}
 	}
-	if r.Chosen < 0 || r.Chosen >= len(r.Verdicts) {
-		var none *endpick.NoEndpointError
-		switch {
-		case errors.As(r.Err, &none) && none.Serving == 0:
-			all = append(all, fmt.Sprintf("None of %s has the model.", count(none.Endpoints, "server")))
-		case errors.As(r.Err, &none):
-			all = append(all, "No server was left: "+left(none))
-		case r.Err != nil:
-			all = append(all, "No server was chosen: "+strings.TrimPrefix(r.Err.Error(), "endpick: request rejected: ")+".")
-		}
-		return all
+	if r.Chosen >= 0 && r.Chosen < len(r.Verdicts) {
+		return append(all, decided(r)...)
 	}
+	var none *endpick.NoEndpointError
+	switch {
+	case errors.As(r.Err, &none) && none.Serving == 0:
+		all = append(all, fmt.Sprintf("None of %s has the model.", count(none.Endpoints, "server")))
+	case errors.As(r.Err, &none):
+		all = append(all, "No server was left: "+left(none))
+	case r.Err != nil:
+		all = append(all, "No server was chosen: "+strings.TrimPrefix(r.Err.Error(), "endpick: request rejected: ")+".")
+	}
+	return all
+}
+
+// decided is how the chosen server won over the others that were asked.
+func decided(r *endpick.Receipt) (all []string) {
 	chosen := &r.Verdicts[r.Chosen]
-	scored, removed, tied, best := 0, map[string]int{}, 0, chosen
+	best := chosen
+	scored, tied := 0, 0
+	removed := map[string]int{}
 	var filters []string
 	for i := range r.Verdicts {
 		v := &r.Verdicts[i]

@@ -275,11 +275,13 @@ func (m *marginal) reserve(req *endpick.Request, c *endpick.Candidate, version u
 	if m.loading != version {
 		return false
 	}
-	r, e, now := c.Endpoint.Resident(nameOf(req, "").model), m.endpoints.At(c.Ref), nanoseconds(req.Now())
+	r, e := c.Endpoint.Resident(nameOf(req, "").model), m.endpoints.At(c.Ref)
+	now := nanoseconds(req.Now())
 	if r == nil || e == nil || req.Number() == 0 { // the last: no router will route it
 		return true
 	}
-	if state, _ := e.residents.state(c.Endpoint, r, now, req.Number()); state == endpick.Loading || state == endpick.InMemory && !e.residents.reloads(r, req) {
+	state, _ := e.residents.state(c.Endpoint, r, now, req.Number())
+	if state == endpick.Loading || state == endpick.InMemory && !e.residents.reloads(r, req) {
 		return true
 	}
 	m.loading++

@@ -116,7 +116,10 @@ func (s *residents) hear(e *endpick.Endpoint) {
 // those that were asked for least recently, as long as there is more in memory than fits. Those with requests
 // under way go last. A server that was never full has room if others of its kind, which had ever this many,
 // have more in memory now; if not, of servers with n models one in n + 1 has no room for one more.
-func (s *residents) displaced(e *endpick.Endpoint, r *endpick.Resident, now int64, request uint64, ever int, yield func(u *endpick.Resident, busy bool, likely float64)) {
+func (s *residents) displaced(
+	e *endpick.Endpoint, r *endpick.Resident, now int64, request uint64, ever int,
+	yield func(u *endpick.Resident, busy bool, likely float64),
+) {
 	models, bytes := 1.0, float64(r.Bytes)
 	type victim struct {
 		*endpick.Resident
@@ -150,10 +153,10 @@ func (s *residents) displaced(e *endpick.Endpoint, r *endpick.Resident, now int6
 		most, likely = models-1, 1/models
 	}
 	slices.SortFunc(there, func(a, b victim) int {
-		switch {
-		case a.busy != b.busy && b.busy:
-			return -1
-		case a.busy != b.busy:
+		if a.busy != b.busy {
+			if b.busy {
+				return -1
+			}
 			return 1
 		}
 		return cmp.Or(cmp.Compare(a.used, b.used), a.Until.Compare(b.Until), strings.Compare(a.Model, b.Model))

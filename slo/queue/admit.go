@@ -1,23 +1,11 @@
 package queue
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/endpick/endpick"
 )
-
-// RejectAll rejects every request, for tests of what is in front of a router
-// (BLIS, "Admission Pipeline"). To admit every request, leave the policy's
-// Admitters empty.
-func RejectAll() endpick.Admitter { return rejectAll{} }
-
-type rejectAll struct{}
-
-var errRejectAll = errors.New("queue: every request is rejected")
-
-func (rejectAll) Admit(*endpick.Request, []endpick.Candidate) error { return errRejectAll }
 
 // RejectSheddable rejects sheddable requests, those with a priority below 0, with a
 // [SaturatedError] while the endpoints are full (BLIS, "Admission Pipeline"; by

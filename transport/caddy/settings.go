@@ -80,7 +80,8 @@ func (t *Settings) sending() (transport.Config, error) {
 	config := transport.Config{
 		MaxAttempts: t.MaxAttempts, MaxBodyBytes: t.MaxBodyBytes, SharedCache: t.SharedCache, DisableUsage: t.DisableUsage,
 		Pass:             t.Pass,
-		FirstByteTimeout: time.Duration(t.FirstByteTimeout), StallTimeout: time.Duration(t.StallTimeout), ResponseTimeout: time.Duration(t.ResponseTimeout), UpgradeTimeout: time.Duration(t.UpgradeTimeout),
+		FirstByteTimeout: time.Duration(t.FirstByteTimeout), StallTimeout: time.Duration(t.StallTimeout),
+		ResponseTimeout: time.Duration(t.ResponseTimeout), UpgradeTimeout: time.Duration(t.UpgradeTimeout),
 		EnableEndpointHeader: true, // removed from the response, and made a placeholder
 	}
 	if t.HashKey != "" {

@@ -184,10 +184,7 @@ func (w *Watcher) ask(ctx context.Context) (list []endpick.Endpoint, err error) 
 		if w.config.AllowEmpty {
 			return nil, nil
 		}
-		if err == nil {
-			err = ErrEmpty
-		}
-		return nil, err
+		return nil, cmp.Or(err, ErrEmpty)
 	}
 	for i := range list {
 		e := &list[i]

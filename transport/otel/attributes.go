@@ -160,7 +160,8 @@ func decision(r *endpick.Receipt) []attribute.KeyValue {
 	)
 	if r.RunnerUp >= 0 {
 		up := &r.Verdicts[r.RunnerUp]
-		all = append(all, attribute.String("endpick.decision.runner_up", up.Candidate.Endpoint.ID), attribute.Float64("endpick.decision.runner_up.score", up.Score))
+		all = append(all, attribute.String("endpick.decision.runner_up", up.Candidate.Endpoint.ID),
+			attribute.Float64("endpick.decision.runner_up.score", up.Score))
 	}
 	return all
 }

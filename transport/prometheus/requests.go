@@ -38,7 +38,8 @@ func newFamilies() families {
 	return families{
 		ttft: newLatencies("ttft", "Time to first token", ttftBuckets),
 		tpot: newLatencies("tpot", "Time per output token after the first", tpotBuckets),
-		requests: counter("requests_total", "Requests that have ended, by the HTTP status that the client got, by how that has ended (completed, refused with 4xx, failed with 5xx or in the middle of a response, or canceled), and by the reason unless they are completed.",
+		requests: counter("requests_total", "Requests that have ended, by the HTTP status that the client got, by how that has ended "+
+			"(completed, refused with 4xx, failed with 5xx or in the middle of a response, or canceled), and by the reason unless they are completed.",
 			"model", "code", "status", "reason"),
 		duration:   prom.NewHistogramVec(histogram("request_duration_seconds", "Time from the arrival of a request to the end of its response, for requests that were served.", durationBuckets), []string{"model"}),
 		decision:   prom.NewHistogram(histogram("decision_duration_seconds", "Time that the router took to choose an endpoint.", decisionBuckets)),

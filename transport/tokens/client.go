@@ -191,7 +191,7 @@ func (c *Client) begin(ctx context.Context, key uint64, path string, body []byte
 	c.calls[key] = w
 	c.stats.Asked++
 	// It continues when the request can't wait for it, and body may change then.
-	body = append([]byte(nil), body...)
+	body = slices.Clone(body)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.config.GiveUp)
 	go func() {
 		defer cancel()
@@ -302,16 +302,12 @@ func textOnly(message json.RawMessage) bool {
 	if len(m.Content) == 0 || m.Content[0] != '[' {
 		return true
 	}
-	var parts []struct {
+	type part struct {
 		Type string `json:"type"`
 	}
+	var parts []part
 	if json.Unmarshal(m.Content, &parts) != nil {
 		return false
 	}
-	for _, p := range parts {
-		if p.Type != "text" {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(parts, func(p part) bool { return p.Type != "text" })
 }

@@ -157,7 +157,12 @@ func (f *fault) check(newHost func(*endpick.Router) http.Handler, patience time.
 			cancel()
 		}()
 	}
-	whole, err := f.ask(ctx, host.URL)
+	client := &http.Client{
+		Transport:     &http.Transport{DisableCompression: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	defer client.CloseIdleConnections() // only when the lease is closed: a client that has left is canceled
+	whole, err := f.ask(ctx, client, host.URL)
 	if err != nil {
 		return err.Error()
 	}
@@ -197,18 +202,13 @@ func (f *fault) check(newHost func(*endpick.Router) http.Handler, patience time.
 }
 
 // ask sends the request to a host, and reports whether its answer seems to be whole.
-func (f *fault) ask(ctx context.Context, host string) (whole bool, err error) {
+func (f *fault) ask(ctx context.Context, client *http.Client, host string) (whole bool, err error) {
 	body := fmt.Sprintf(`{"model":"m","stream":%v,"messages":[{"role":"user","content":"%s"}]}`, f.stream, strings.Repeat("Tell me a story. ", 20))
 	req, err := http.NewRequestWithContext(ctx, "POST", host+"/v1/chat/completions", strings.NewReader(body))
 	if err != nil {
 		return false, err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	client := &http.Client{
-		Transport:     &http.Transport{DisableCompression: true},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	defer client.CloseIdleConnections()
 	resp, err := client.Do(req)
 	if err != nil {
 		return false, nil

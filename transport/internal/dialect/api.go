@@ -77,9 +77,11 @@ const (
 
 // commonParts are members of the requests of all APIs.
 var commonParts = map[string]part{
-	"model": modelPart, "stream": streamPart, "stream_options": optionsPart, "n": numberPart, "n_cmpl": numberPart, "max_tokens": limitPart,
-	"max_completion_tokens": limitPart, "max_output_tokens": limitPart, "n_predict": limitPart, "cache_salt": saltPart, "extra_key": saltPart, "lora_path": saltPart, "prompt_cache_key": cacheKeyPart, "metadata": metadataPart, "user": userPart,
-	"store": storePart, "background": actsPart, "conversation": actsPart, "container": actsPart, "mcp_servers": actsPart,
+	"model": modelPart, "stream": streamPart, "stream_options": optionsPart, "n": numberPart, "n_cmpl": numberPart,
+	"max_tokens": limitPart, "max_completion_tokens": limitPart, "max_output_tokens": limitPart, "n_predict": limitPart,
+	"cache_salt": saltPart, "extra_key": saltPart, "lora_path": saltPart,
+	"prompt_cache_key": cacheKeyPart, "metadata": metadataPart, "user": userPart, "store": storePart,
+	"background": actsPart, "conversation": actsPart, "container": actsPart, "mcp_servers": actsPart,
 }
 
 // other is an API that is not known: its requests are passed on uninterpreted.

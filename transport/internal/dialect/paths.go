@@ -61,7 +61,8 @@ type Passes []string
 func (p Passes) validate() error {
 	for _, pattern := range p {
 		method, path := splitPattern(pattern)
-		if strings.HasPrefix(pattern, " ") || !strings.HasPrefix(path, "/") || strings.ContainsFunc(path, unicode.IsSpace) || strings.ToUpper(method) != method || !isPlain(method, path, path) {
+		if strings.HasPrefix(pattern, " ") || strings.ToUpper(method) != method ||
+			!strings.HasPrefix(path, "/") || strings.ContainsFunc(path, unicode.IsSpace) || !isPlain(method, path, path) {
 			return check.Bad("transport.Config.Pass", "has %q, which is not a plain path, or a method and a path", pattern)
 		}
 	}

@@ -88,7 +88,10 @@ func (c *request) readMembers(m *cursor, kind *api) {
 		if !ok {
 			p, ok = kind.parts[string(m.key)]
 		}
-		if _, isCount := count(v); !ok || p == limitPart && !isCount || p == saltPart && !isString(v) || string(m.key) == "name" && string(v) == `""` {
+		if !ok {
+			continue
+		}
+		if _, isCount := count(v); p == limitPart && !isCount || p == saltPart && !isString(v) || string(m.key) == "name" && string(v) == `""` {
 			continue // of several names of the limit, the salt or the model, the last one with a value counts
 		}
 		c.parts[p] = v
@@ -103,8 +106,10 @@ func (c *request) readMembers(m *cursor, kind *api) {
 			c.acts = c.acts || present(v) && string(v) != "false"
 		}
 	}
-	number, limit, context := c.parts[numberPart], c.parts[limitPart], []byte(nil)
-	pick(c.parts[paramsPart], into{"n", &number}, into{"max_tokens", &limit}, into{"max_new_tokens", &limit}, into{"num_predict", &limit}, into{"num_ctx", &context})
+	var context []byte
+	number, limit := c.parts[numberPart], c.parts[limitPart]
+	pick(c.parts[paramsPart], into{"n", &number}, into{"num_ctx", &context},
+		into{"max_tokens", &limit}, into{"max_new_tokens", &limit}, into{"num_predict", &limit})
 	c.stream = isTrue(c.parts[streamPart]) || kind.lines && !present(c.parts[streamPart])
 	c.n, _ = count(number)
 	c.maxTokens, _ = count(limit)
