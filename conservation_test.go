@@ -48,7 +48,7 @@ func (m *machine) policy(i int) endpick.Policy {
 			if m.ttft < 0 {
 				return endpick.Prediction{}
 			}
-			return endpick.Prediction{Has: endpick.TTFT, TTFT: m.ttft}
+			return endpick.Prediction{Has: endpick.TTFT, TTFT: m.ttft, TTFTUpper: 2 * m.ttft}
 		}),
 		Scorers: []endpick.Weighted{{Scorer: m.spies[i], Weight: 1}, {Scorer: scoreFunc(leastLoaded), Weight: 2}},
 	}
@@ -196,6 +196,10 @@ func (m *machine) report(t *rapid.T) {
 		Absent:  endpick.Signals(rapid.SampledFrom([]int{0, 0, 0, 1, 2, 3, 4, 5, 6, 7}).Draw(t, "absent")),
 	}
 	id := someID.Draw(t, "id")
+	if e := m.endpoints[id]; e != nil && e.report != nil && rapid.Bool().Draw(t, "again") {
+		load = e.report.Load
+		load.Snapshot = endpick.Snapshot{}
+	}
 	mark := m.twin.mark(id)
 	if n := len(m.marks); n > 0 && rapid.Bool().Draw(t, "marked") {
 		paired := m.marks[rapid.IntRange(0, n-1).Draw(t, "mark")]
@@ -228,10 +232,14 @@ func (m *machine) report(t *rapid.T) {
 		require.Equal(t, which.name, bad.Signal)
 		load.Absent |= which.signal
 	}
-	if held := e.report; held != nil && held.mark.at.After(mark.at) {
+	before := e.report
+	if before != nil && before.mark.at.After(mark.at) {
 		return // the current one is newer
 	}
 	e.report = m.counted(load, mark)
+	if before != nil && before.says() == e.report.says() { // it is the same page
+		e.report.requests, e.report.prefills = before.requests, before.prefills
+	}
 }
 
 func (m *machine) route(t *rapid.T) {
@@ -342,7 +350,12 @@ func (m *machine) opened(t *rapid.T, lease endpick.Lease, req *endpick.Request, 
 		lease: lease, spy: m.spies[m.current], endpoint: m.endpoints[lease.Endpoint().ID],
 		input: req.InputTokens, matched: matched, stream: req.Stream, prefilling: true, heard: m.now,
 	}
-	if !req.Stream && m.ttft >= 0 {
+	switch {
+	case m.ttft < 0:
+	case req.Stream:
+		l.again = 3 * max(min(2*m.ttft, m.timeout/3), time.Millisecond)
+		l.prefillEnd = m.now.Add(l.again)
+	default:
 		l.prefillEnd = m.now.Add(min(m.ttft, m.timeout))
 	}
 	l.endpoint.requests = append(l.endpoint.requests, 1)
@@ -366,8 +379,7 @@ func (m *machine) firstToken(t *rapid.T) {
 	l.lease.FirstToken()
 	if !l.closed {
 		m.hear(l)
-		l.first = true
-		l.endPrefill()
+		l.firstToken()
 	}
 }
 
@@ -381,7 +393,9 @@ func (m *machine) tokens(t *rapid.T) {
 	m.hear(l)
 	if n > 0 {
 		l.output += n
-		l.first = l.first || l.stream
+		if l.stream {
+			l.firstToken()
+		}
 		l.endPrefill()
 	}
 }

@@ -68,12 +68,12 @@ func (l Lease) Tokens(n int) {
 	if n <= 0 {
 		return
 	}
+	s.outputTokens += n
 	if s.request.Stream {
 		s.firstToken(now)
 	} else {
 		s.endPrefill()
 	}
-	s.outputTokens += n
 	s.lastTokenAt = now
 	s.state.outputTokens.Add(int64(n))
 	s.table.tokens.arrived()
@@ -128,6 +128,7 @@ type leaseSlot struct {
 
 	prefilling    bool // counted in the endpoint's prefilling and prefillTokens
 	prefillTokens int
+	prefillEnd    int64 // when it is thought to end, in nanoseconds since the router's epoch; 0: at the first token
 	outputTokens  int
 	timed         bool // a mirrored request whose router has reported how long it took
 
@@ -170,6 +171,9 @@ func (s *leaseSlot) firstToken(now time.Time) {
 	}
 	s.firstTokenAt, s.lastTokenAt = now, now
 	s.endPrefill()
+	if !s.before(s.state.answered.Load()) { // of two at once, the earlier may be kept
+		s.state.answered.Store(uint32(s.request.number))
+	}
 	s.table.tokens.arrived()
 	e := s.fillEvent(now)
 	for _, o := range s.pipeline.firstToken {
@@ -177,10 +181,14 @@ func (s *leaseSlot) firstToken(now time.Time) {
 	}
 }
 
+// before reports whether another request came after this one.
+func (s *leaseSlot) before(number uint32) bool { return int32(number-uint32(s.request.number)) > 0 }
+
 // endPrefill removes the request from the endpoint's prefill counts, once; s.mu is held.
 func (s *leaseSlot) endPrefill() {
 	if s.prefilling {
 		s.prefilling = false
+		s.table.expiry.remove(s)
 		s.state.prefilling.Add(-1)
 		s.state.prefillTokens.Add(-int64(s.prefillTokens))
 	}
@@ -338,10 +346,8 @@ func (t *leaseTable) open(d *decision, p *pipeline, m member, c *Candidate) Leas
 		e.Candidates = nil
 	}
 	s.request.Blocks = nil
-	if !s.request.Stream && c.Prediction.Has&TTFT != 0 {
-		// A lease that is silent for LeaseTimeout is reaped anyway.
-		wait := min(c.Prediction.TTFT, t.timeout)
-		t.expiry.push(expiring{at: int64(now.Sub(t.guard.epoch) + wait), slot: s, generation: s.generation})
+	if c.Prediction.Has&TTFT != 0 {
+		t.expiry.push(s, now.Sub(t.guard.epoch)+s.prefillTime())
 	}
 	return Lease{slot: s, endpoint: m.endpoint, generation: s.generation}
 }
@@ -378,33 +384,47 @@ func (s *leaseSlot) reap(now time.Time) bool {
 	return true
 }
 
-// expire ends the prefill of responses that do not stream once their predicted
-// TTFT has passed.
+// prefillTime is after how long a prefill is thought to be over, by its predicted TTFT. A lease that is
+// silent for the timeout is reaped anyway.
+func (s *leaseSlot) prefillTime() time.Duration {
+	p := &s.candidate.Prediction
+	if !s.request.Stream {
+		return min(p.TTFT, s.table.timeout)
+	}
+	return 3 * max(min(max(p.TTFT, p.TTFTUpper), s.table.timeout/3), time.Millisecond)
+}
+
+// expire ends the prefills that are thought to be over. That of a stream, whose first token is late, only
+// is if one that came after it has been answered, since engines begin with whoever came first: then its tokens
+// are held back, as those of a call of tools are. Else it waits, or the endpoint hangs.
 func (t *leaseTable) expire(now time.Time) {
-	since := int64(now.Sub(t.guard.epoch))
-	for since >= t.expiry.earliest.Load() {
-		x, ok := t.expiry.pop(since)
+	since := now.Sub(t.guard.epoch)
+	for int64(since) >= t.expiry.earliest.Load() {
+		x, ok := t.expiry.pop(int64(since))
 		if !ok {
 			return
 		}
 		s := x.slot
 		s.mu.Lock()
-		if s.open && s.generation == x.generation {
-			s.endPrefill()
+		if s.prefillEnd == x.at { // else it has just ended, and the slot may have another
+			if !s.request.Stream || s.before(s.state.answered.Load()) {
+				s.endPrefill()
+			} else {
+				t.expiry.push(s, since+s.prefillTime())
+			}
 		}
 		s.mu.Unlock()
 	}
 }
 
-// expiring is a prefill that ends at a known time.
+// expiring is a prefill that ends at a known time, a slot's prefillEnd.
 type expiring struct {
-	at         int64 // nanoseconds since the router's epoch
-	slot       *leaseSlot
-	generation uint32
+	at   int64
+	slot *leaseSlot
 }
 
 func (e expiring) before(o expiring) bool {
-	return cmp.Or(cmp.Compare(e.at, o.at), cmp.Compare(e.slot.index, o.slot.index), cmp.Compare(e.generation, o.generation)) < 0
+	return cmp.Or(cmp.Compare(e.at, o.at), cmp.Compare(e.slot.index, o.slot.index)) < 0
 }
 
 // expiry holds the prefills that end at a known time, the next one first.
@@ -421,10 +441,22 @@ func (x *expiry) start() {
 	x.note()
 }
 
-func (x *expiry) push(e expiring) {
+func (x *expiry) push(s *leaseSlot, at time.Duration) {
+	s.prefillEnd = cmp.Or(int64(at), -1)
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.all.ReplaceOrInsert(e)
+	x.all.ReplaceOrInsert(expiring{s.prefillEnd, s})
+	x.note()
+}
+
+func (x *expiry) remove(s *leaseSlot) {
+	if s.prefillEnd == 0 {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.all.Delete(expiring{s.prefillEnd, s})
+	s.prefillEnd = 0
 	x.note()
 }
 

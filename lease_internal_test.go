@@ -1,6 +1,7 @@
 package endpick
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"testing"
@@ -23,35 +24,49 @@ func TestExpiry(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var h expiry
 		h.start()
-		slot, generation := new(leaseSlot), uint32(0)
-		var waiting []int64
-		now := int64(-100)
+		var waiting []*leaseSlot
+		made, now := uint32(0), int64(-100)
 		t.Repeat(map[string]func(*rapid.T){
 			"push": func(t *rapid.T) {
-				at := rapid.Int64Range(-200, 200).Draw(t, "at")
-				generation++
-				h.push(expiring{at, slot, generation})
-				waiting = append(waiting, at)
-				slices.Sort(waiting)
+				made++
+				s := &leaseSlot{index: made}
+				h.push(s, time.Duration(rapid.IntRange(-2, 200).Draw(t, "at")))
+				waiting = append(waiting, s)
+				slices.SortStableFunc(waiting, func(a, b *leaseSlot) int { return cmp.Compare(a.prefillEnd, b.prefillEnd) })
+			},
+			"remove": func(t *rapid.T) {
+				if n := len(waiting); n > 0 {
+					i := rapid.IntRange(0, n-1).Draw(t, "which")
+					h.remove(waiting[i])
+					h.remove(waiting[i]) // it is gone already
+					waiting = slices.Delete(waiting, i, i+1)
+				}
 			},
 			"pop": func(t *rapid.T) {
 				now += rapid.Int64Range(-5, 50).Draw(t, "time")
 				x, ok := h.pop(now)
-				require.Equal(t, len(waiting) > 0 && waiting[0] <= now, ok)
+				require.Equal(t, len(waiting) > 0 && waiting[0].prefillEnd <= now, ok)
 				if ok {
-					require.Equal(t, waiting[0], x.at)
+					require.Equal(t, expiring{waiting[0].prefillEnd, waiting[0]}, x)
 					waiting = waiting[1:]
 				}
 			},
 			"": func(t *rapid.T) {
 				earliest := int64(math.MaxInt64)
 				if len(waiting) > 0 {
-					earliest = waiting[0]
+					earliest = waiting[0].prefillEnd
 				}
 				require.Equal(t, earliest, h.earliest.Load())
 			},
 		})
 	})
+}
+
+func TestNumbersWrapAround(t *testing.T) {
+	for _, n := range []uint32{0, 7, math.MaxInt32, math.MaxUint32} {
+		s := leaseSlot{request: Request{number: 1<<40 + uint64(n)}}
+		require.Equal(t, []bool{false, false, true, true}, []bool{s.before(n - 5), s.before(n), s.before(n + 1), s.before(n + 1e9)})
+	}
 }
 
 // A lease counts as open until its endpoint has let go of the request: who sees no open lease

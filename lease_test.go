@@ -50,6 +50,34 @@ func TestPrefillsEndForWhoeverLooks(t *testing.T) {
 	}
 }
 
+// Engines send calls of tools as one, when their last token is there.
+func TestPrefillOfAStreamThatIsHeldBack(t *testing.T) {
+	for _, p := range []endpick.Prediction{{TTFT: time.Second, TTFTUpper: 2 * time.Second}, {TTFT: 2 * time.Second}} {
+		p.Has = endpick.TTFT
+		predict := predictFunc(func(*endpick.Request, *endpick.Candidate) endpick.Prediction { return p })
+		r, c := newRouter(endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Predictor: predict}})
+		request := endpick.Request{InputTokens: 100, Stream: true}
+		var leases [4]endpick.Lease
+		for i := range leases {
+			leases[i] = rig.Must(r.Route(request))
+		}
+		prefilling := func() int { return status(t, r, "a").Candidate.InFlight.Prefilling }
+		c.advance(7 * time.Second)
+		assert.Equal(t, 4, prefilling(), "nothing comes from there")
+		leases[0].Tokens(1)
+		c.advance(6 * time.Second)
+		assert.Equal(t, 3, prefilling(), "they came later")
+		leases[3].Tokens(1)
+		leases[1].Tokens(1) // which is not the last that came
+		c.advance(6*time.Second - 1)
+		assert.Equal(t, 1, prefilling())
+		c.advance(1)
+		assert.Equal(t, endpick.InFlight{Requests: 4, ContextTokens: 400, OutputTokens: 3}, status(t, r, "a").Candidate.InFlight)
+		leases[2].Tokens(50)
+		assert.Zero(t, prefilling())
+	}
+}
+
 // A prediction of the whole response says nothing of its prefill.
 func TestPrefillOfUnknownLength(t *testing.T) {
 	whole := predictFunc(func(*endpick.Request, *endpick.Candidate) endpick.Prediction {

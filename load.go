@@ -21,6 +21,7 @@ type endpointState struct {
 	contextTokens atomic.Int64
 	outputTokens  atomic.Int64
 	flags         atomic.Uint32 // changed under fleet.mu
+	answered      atomic.Uint32 // the last request, by its number, that has had its first token
 }
 
 const (

@@ -29,6 +29,7 @@ type twinEndpoint struct {
 	requests []int // +1 for each lease opened, −1 for each closed
 	prefills []int // the same for prefills
 	report   *twinReport
+	answered []*twinLease // those that have had a first token
 }
 
 type twinMark struct {
@@ -83,7 +84,8 @@ type twinLease struct {
 	prefilling bool
 	first      bool
 	heard      time.Time
-	prefillEnd time.Time // zero: not predicted
+	prefillEnd time.Time     // zero: not predicted
+	again      time.Duration // after that it is asked again whether the prefill of a stream has ended
 }
 
 func sum(log []int) (n int) {
@@ -166,10 +168,33 @@ func (l *twinLease) close() {
 	l.endpoint.requests = append(l.endpoint.requests, -1)
 }
 
+func (l *twinLease) firstToken() {
+	if !l.first {
+		l.endpoint.answered = append(l.endpoint.answered, l)
+	}
+	l.first = true
+	l.endPrefill()
+}
+
+// says is what a report says.
+func (r *twinReport) says() (said [4]float64) {
+	for i, v := range []float64{r.Waiting, r.Running, r.KVUsage} {
+		if r.Absent&(1<<i) == 0 {
+			said[i] = v
+		}
+	}
+	said[3] = float64(r.Absent & 7)
+	return said
+}
+
 // tick ends the prefills whose predicted time has come.
 func (w *twin) tick() {
-	for _, l := range w.leases {
-		if !l.closed && !l.prefillEnd.IsZero() && !l.prefillEnd.After(w.now) {
+	for i, l := range w.leases {
+		switch {
+		case l.closed || l.prefillEnd.IsZero() || l.prefillEnd.After(w.now):
+		case l.stream && !slices.ContainsFunc(l.endpoint.answered, func(o *twinLease) bool { return slices.Index(w.leases, o) > i }): // it waits
+			l.prefillEnd = w.now.Add(l.again)
+		default:
 			l.endPrefill()
 		}
 	}
