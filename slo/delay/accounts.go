@@ -19,6 +19,8 @@ type endpoint struct {
 
 	pace      pace.Pace
 	residents residents
+
+	holdsBack bool // the last stream of which something has come
 }
 
 // advance brings the sums up to date.
@@ -131,7 +133,7 @@ func (m *marginal) Routed(ev *endpick.Event) {
 		l.spreads = l.loads && d.placed(r).there() > 1 // besides here
 	}
 	e.pairs += l.pairs
-	if !l.stream {
+	if !l.stream || e.holdsBack {
 		// Nobody says when it begins to decode. To those beside it, it is there from now on.
 		e.advance(now)
 		e.begins(l)
@@ -158,12 +160,19 @@ func (m *marginal) FirstToken(ev *endpick.Event) {
 	if l == nil || l.answered {
 		return
 	}
+	e := m.endpoints.Find(l.ref)
+	held := ev.OutputTokens > mostAtOnce*max(ev.Request.Responses, 1)
+	if e != nil {
+		e.holdsBack = held
+	}
+	if held {
+		return // to learn from it as from a response that does not stream
+	}
 	l.answered, l.firstAt = true, now
 	if l.apart {
 		m.learned.kinds.admit(l.name, &m.learned.common)
 	}
 	m.learned.answered(ev, l, now)
-	e := m.endpoints.Find(l.ref)
 	if e != nil {
 		e.advance(now)
 		e.pairs = max(e.pairs-l.pairs, 0)
@@ -183,6 +192,10 @@ func (m *marginal) FirstToken(ev *endpick.Event) {
 		}
 	}
 }
+
+// mostAtOnce is how many tokens of a response may come together at first. Prefill gives one: where more
+// do, an engine or a proxy has collected them, and the time of their coming says nothing of it.
+const mostAtOnce = 8
 
 // Done implements [endpick.DoneObserver].
 func (m *marginal) Done(ev *endpick.Event, o *endpick.Outcome) {

@@ -35,7 +35,7 @@ func TestAccountsAreTheSums(t *testing.T) {
 			want := map[endpick.EndpointRef]sums{}
 			for _, l := range d.m.leases.All() {
 				s := want[l.ref]
-				if l.answered || !l.stream {
+				if l.answered || !l.stream || l.counted { // the last: streams are held back there
 					s.decoding++
 					s.resident += l.size
 				}

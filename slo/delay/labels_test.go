@@ -218,6 +218,30 @@ func TestLabelsOfStreamsWithoutFirstToken(t *testing.T) {
 	}, x)
 }
 
+// The first tokens of a stream that is held back come together, and teach what a whole response does. The
+// next one is there from when it is routed.
+func TestLabelsOfStreamsThatAreHeldBack(t *testing.T) {
+	d := newLone(t)
+	ref, _ := d.router.Ref("a")
+	decoding := func() float64 { return d.m.endpoints.Find(ref).decoding }
+	l := d.route(600, 30, true)
+	d.at(9)
+	assert.Zero(t, d.label(requests, 1, func() { l.Tokens(9) }))
+	assert.Zero(t, decoding())
+	held := d.route(600, 30, true)
+	assert.Equal(t, 1.0, decoding())
+	x := d.label(requests, 1, func() { l.Done(endpick.Outcome{OutputTokens: 31}) })
+	d.check("as of a whole response", amounts{requests: 1, tokens: 600, attention: 600 * 300, steps: 31.5, batches: 30, contexts: 30 * 615}, x)
+
+	d.at(10)
+	assert.NotZero(t, d.label(requests, 1, func() { held.Tokens(8) }), "a few may come together")
+	held.Done(endpick.Outcome{Status: endpick.Canceled})
+	several := rig.Must(d.router.Route(endpick.Request{InputTokens: 600, Stream: true, Responses: 2}))
+	assert.Zero(t, decoding())
+	d.at(11)
+	assert.NotZero(t, d.label(requests, 1, func() { several.Tokens(16) }), "of two responses")
+}
+
 // How long a request of another router took is known from its outcome alone; of one that a proxy has sent,
 // nobody knows it.
 func TestLabelsOfAdoptedResponses(t *testing.T) {
