@@ -234,12 +234,9 @@ func features(req *endpick.Request, c *endpick.Candidate) learn.Features {
 		PrefillTokens:        float64(c.InFlight.PrefillTokens),
 		ResidentTokens:       float64(c.InFlight.ContextTokens),
 		PrefillRate:          math.NaN(),
-		ExpectedOutputTokens: positive(outputTokens(req)),
+		ExpectedOutputTokens: positive(int(req.ExpectedPerResponse())),
 	}
 }
-
-// outputTokens is the expected length of one of the parallel responses.
-func outputTokens(req *endpick.Request) int { return int(req.ExpectedPerResponse()) }
 
 // positive is v, or NaN if v is zero, which means unknown.
 func positive(v int) float64 {

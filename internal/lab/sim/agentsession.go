@@ -90,7 +90,7 @@ func (s *agentSession) drawSteps() int { return int(agentSteps.draw(&s.plan)) }
 // drawPause draws the seconds before the next human message.
 func (s *agentSession) drawPause() float64 {
 	s.habit = agentHabit*s.habit + math.Sqrt(1-agentHabit*agentHabit)*normal(&s.plan)
-	return agentHuman.at(normalShare(s.habit))
+	return agentHuman.at(math.Erfc(-s.habit/math.Sqrt2) / 2) // at its share of the normal distribution
 }
 
 // send makes the step that is due. A context that would outgrow its window is

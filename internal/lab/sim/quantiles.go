@@ -42,6 +42,3 @@ func unit(random *rand.PCG) float64 { return float64(random.Uint64()>>11) / (1 <
 func normal(random *rand.PCG) float64 {
 	return math.Sqrt(-2*math.Log(1-unit(random))) * math.Cos(2*math.Pi*unit(random))
 }
-
-// normalShare is the cumulative standard normal distribution.
-func normalShare(z float64) float64 { return math.Erfc(-z/math.Sqrt2) / 2 }

@@ -51,7 +51,7 @@ func Direct() Way {
 // Play plays a scenario on a way. The error says what could not be started, or what
 // is left.
 func Play(ctx context.Context, w Way, s Scenario) (t *Transcript, err error) {
-	stage := newStage(w.patience())
+	stage := &stage{patience: w.patience(), changed: make(chan struct{})}
 	fleet, err := startServers(Fleet, stage, s.Replies)
 	if err != nil {
 		return nil, err

@@ -19,10 +19,6 @@ type stage struct {
 	late     []string
 }
 
-func newStage(patience time.Duration) *stage {
-	return &stage{patience: patience, changed: make(chan struct{})}
-}
-
 // update changes the state and wakes all waiters.
 func (s *stage) update(change func()) {
 	s.mu.Lock()

@@ -88,7 +88,7 @@ func (n *Node) ask(now time.Time, p *peer) {
 	if now.Sub(p.askedAt) < p.wait {
 		return
 	}
-	p.question = n.draw() | 1
+	p.question = n.config.Draw() | 1
 	p.parts, p.got = nil, 0
 	p.askedAt = now
 	p.wait = min(max(2*p.wait, askEvery), askMost)

@@ -72,8 +72,6 @@ func New(config Config) *Node {
 	}
 }
 
-func (n *Node) draw() uint64 { return n.config.Draw() }
-
 func (n *Node) effect(e Effect) { n.effects = append(n.effects, e) }
 
 // Drain returns the messages to send and the effects to apply since the last call, both in
@@ -178,7 +176,7 @@ func (n *Node) peer(now time.Time, instance uint32) *peer {
 			n.counts.Crowded++
 			return nil
 		}
-		p = newPeer(instance, now)
+		p = &peer{instance: instance, heardAt: now, early: map[uint64][]byte{}, open: map[uint64]*Lease{}}
 		n.peers[instance] = p
 	}
 	return p

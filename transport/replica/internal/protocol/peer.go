@@ -38,10 +38,6 @@ type peer struct {
 	wanted    []wanted
 }
 
-func newPeer(instance uint32, now time.Time) *peer {
-	return &peer{instance: instance, heardAt: now, early: map[uint64][]byte{}, open: map[uint64]*Lease{}}
-}
-
 // apply applies a batch; false if it is invalid.
 func (n *Node) apply(now time.Time, p *peer, batch []byte) bool {
 	r := &reader{b: batch}

@@ -13,7 +13,7 @@ import (
 func (n *Node) snapshot() []byte {
 	l := n.log
 	flying := slices.SortedFunc(maps.Values(l.open), func(a, b *own) int { return cmp.Compare(a.number, b.number) })
-	room := newRoom(n.chains)
+	room := room{chains: n.chains, within: map[uint64]bool{}, left: blockBudget, whole: maxWhole}
 	chained := make([]bool, len(flying)) // there is room for its blocks
 	for i, o := range slices.Backward(flying) {
 		chained[i] = room.take(o.leaf, o.depth)
@@ -72,8 +72,6 @@ type room struct {
 	left   int // bytes
 	whole  int // blocks of all requests, with those that they share
 }
-
-func newRoom(c *chains) *room { return &room{c, map[uint64]bool{}, blockBudget, maxWhole} }
 
 // take reserves room for the blocks that end with a leaf, if they are known and
 // fit.
