@@ -103,16 +103,25 @@ func TestAStreamWithAnEventTooLong(t *testing.T) {
 	}
 }
 
+// firstTokens is how many tokens came with the first one.
+type firstTokens int
+
+func (f *firstTokens) Match(*endpick.Request, []endpick.Candidate) {}
+func (f *firstTokens) FirstToken(ev *endpick.Event)                { *f = firstTokens(ev.OutputTokens) }
+
 // A lease gets all tokens of a piece in one call once the piece has been read,
 // including those of an event that ends the stream.
 func TestTokensAreReportedByThePiece(t *testing.T) {
 	w := newTalk(t)
+	var first firstTokens
+	require.NoError(t, w.router.SetPolicy(endpick.Policy{Matcher: &first}))
 	reported := func() int { return w.router.Endpoints()[0].Candidate.InFlight.OutputTokens }
 	m := w.streaming("/v1/chat/completions", `{"stream":true,"messages":[{}]}`)
 	event := strings.Replace(string(oneChunk), "work", strings.Repeat("work ", 20), 1)
 	m.Feed(nil, []byte(strings.Repeat(event, 5)+"data: {\"choices\":[{}]}\n\n"+event[:10]))
 	require.NotZero(t, reported())
 	require.Equal(t, m.Seen().OutputTokens, reported())
+	require.EqualValues(t, reported(), first, "it came with the others")
 	before := reported()
 	m.Feed(nil, []byte(strings.TrimRight(event[10:], "\n")))
 	require.Equal(t, before, reported())
