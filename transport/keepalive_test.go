@@ -60,6 +60,10 @@ func TestKeepAlive(t *testing.T) {
 		return inPieces(200, "text/event-stream", "", "x")(w, r, nil)
 	}
 	tooLong := `{"error":{"message":"too long"}}`
+	noResponse := func(code string) string {
+		return `event: error` + "\n" + `data: {"type":"error","code":"` + code + `","message":"too long","param":null,"sequence_number":0}` + "\n\nevent: response.failed\n" +
+			`data: {"type":"response.failed","response":{"object":"response","status":"failed","error":{"code":"` + code + `","message":"too long"},"output":[]},"sequence_number":1}` + "\n\n"
+	}
 	for name, tc := range map[string]struct {
 		first, second handler
 		path, request string
@@ -84,8 +88,11 @@ func TestKeepAlive(t *testing.T) {
 		"in a coding":            {coded, nil, chatPath, chatStream, 2, 1, failed("502", "api_error", "the model server has not answered with a stream")},
 		"messages": {inPieces(400, "application/json", tooLong), nil, "/v1/messages", strings.Replace(chatStream, "{", `{"max_tokens":5,`, 1), 2, 1,
 			"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\",\"message\":\"too long\"}}\n\n"},
-		"responses": {inPieces(400, "application/json", tooLong), nil, "/v1/responses", responding, 2, 1,
-			"event: error\ndata: {\"type\":\"error\",\"code\":\"server_error\",\"message\":\"too long\",\"param\":null,\"sequence_number\":0}\n\n"},
+		"responses":             {inPieces(400, "application/json", tooLong), nil, "/v1/responses", responding, 2, 1, noResponse("invalid_prompt")},
+		"responses, for a time": {inPieces(429, "application/json", tooLong), nil, "/v1/responses", responding, 2, 1, noResponse("rate_limit_exceeded")},
+		"responses, failed":     {inPieces(500, "application/json", tooLong), nil, "/v1/responses", responding, 2, 1, noResponse("server_error")},
+		"responses, for a reason": {inPieces(400, "application/json", tooLong[:len(tooLong)-2]+`,"code":"context_length_exceeded"}}`), nil, "/v1/responses", responding, 2, 1,
+			noResponse("context_length_exceeded")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -83,13 +83,6 @@ func respond(in *http.Request, status int, header http.Header, body []byte) *htt
 	}
 }
 
-// modelsPath is the path for an engine's list, after any prefix that a gateway has
-// added.
-func modelsPath(in *http.Request, list dialect.List) string {
-	before, _, _ := strings.Cut(in.URL.Path, list.Path)
-	return before + list.Path
-}
-
 // union asks the engines, and joins the lists.
 func (t *Transport) union(in *http.Request, list dialect.List) (*models, error) {
 	if in.Body != nil {
@@ -189,7 +182,8 @@ func (t *Transport) modelsOf(ctx context.Context, in *http.Request, list dialect
 	}
 	ask := in.Clone(ctx)
 	ask.Method, ask.Body = http.MethodGet, nil
-	ask.URL = &url.URL{Path: modelsPath(in, list)}
+	before, _, _ := strings.Cut(in.URL.Path, list.Path) // a gateway's prefix
+	ask.URL = &url.URL{Path: before + list.Path}
 	ask.Header = http.Header{"Accept-Encoding": {"identity"}}
 	for _, name := range passedOn {
 		if v, ok := in.Header[name]; ok {

@@ -124,7 +124,11 @@ func newGatewayQueue(t *Transport, of *QueueConfig) (*gatewayQueue, error) {
 		item.Value.err = why
 		close(item.Value.left)
 	})
-	q.timer = time.AfterFunc(math.MaxInt64, q.advance)
+	q.timer = time.AfterFunc(math.MaxInt64, func() {
+		q.mu.Lock()
+		defer q.unlock()
+		q.dispatch()
+	})
 	q.timer.Stop()
 	return q, err
 }
@@ -203,13 +207,6 @@ func (q *gatewayQueue) push(item queue.Item[*queued]) (queue.Handle[*queued], er
 		q.dispatch()
 	}
 	return handle, err
-}
-
-// advance dispatches requests while there is room.
-func (q *gatewayQueue) advance() {
-	q.mu.Lock()
-	defer q.unlock()
-	q.dispatch()
 }
 
 // ended is called when a request has ended, so that there may be room. It does

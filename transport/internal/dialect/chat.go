@@ -58,18 +58,13 @@ func readChoice(to *response, c *cursor) {
 		to.on(event{kind: text, choice: choice, text: words, tokens: length(ids)})
 	}
 	readDelta(to, choice, 0, delta)
-	if stopped := stoppedByEngine(reason); stopped || present(failure) {
+	// vLLM aborts what it runs when it shuts down, sleeps or shrinks.
+	if stopped := string(reason) == `"error"` || string(reason) == `"abort"`; stopped || present(failure) {
 		to.on(event{kind: fails, stopped: stopped})
 	}
 	if present(reason) && string(reason) != `""` && string(reason) != `"null"` && !to.data.stopped { // some engines say these instead of null
 		to.on(event{kind: ends, choice: choice})
 	}
-}
-
-// stoppedByEngine reports whether a choice ends because of the engine, not of the model or the request: vLLM
-// says that it aborts what it runs when it shuts down, sleeps or shrinks.
-func stoppedByEngine(reason []byte) bool {
-	return string(reason) == `"error"` || string(reason) == `"abort"`
 }
 
 // readDelta reads what a choice adds to its message, or a message that is whole.

@@ -28,6 +28,7 @@ const (
 	anthropicErrors = `{"type":"error","error":{"type":%[2]s,"message":%[1]s}}`
 	ollamaErrors    = `{"error":%[1]s}`
 	responsesEvent  = "event: error\ndata: " + `{"type":"error","code":%[4]s,"message":%[1]s,"param":null,"sequence_number":%[5]d}` + "\n\n"
+	failedEvent     = "event: response.failed\ndata: " + `{"type":"response.failed","response":{"object":"response","status":"failed","error":{"code":%[4]s,"message":%[1]s},"output":[]},"sequence_number":%[5]d}` + "\n\n"
 )
 
 // append appends the problem in one of these forms.
@@ -55,17 +56,25 @@ func ProblemOf(status int, body []byte) Problem {
 		Message, Detail string
 	}
 	_ = json.Unmarshal(body, &form)
-	var object struct{ Message string }
+	var object struct{ Message, Code string }
 	var message string
 	_ = json.Unmarshal(form.Error, &object)
+	p.Code = object.Code // a number is none
 	_ = json.Unmarshal(form.Error, &message)
 	p.Message = cmp.Or(object.Message, message, form.Message, form.Detail, p.Message)
 	return p
 }
 
 // Event returns the event with which a stream of the API at this path ends that has failed before
-// it had any other.
-func (p Problem) Event(path string) []byte { return p.event(nil, apiOf(http.MethodPost, path), 0) }
+// it had any other. Of responses, OpenAI says it twice, and Codex only reads the second.
+func (p Problem) Event(path string) []byte {
+	of := apiOf(http.MethodPost, path)
+	if of != responses {
+		return p.event(nil, of, 0)
+	}
+	p.Code = cmp.Or(p.Code, responsesCodes[openAIKind(p.Status)])
+	return p.append(p.event(nil, of, 0), failedEvent, 1)
+}
 
 // event appends the event with which a stream of this API ends that has failed; sequence is the
 // number of the event, where they have one.
@@ -81,6 +90,9 @@ func (p Problem) event(dst []byte, of *api, sequence int) []byte {
 	}
 	return append(append(append(dst, "data: "...), p.body(of)...), "\n\n"...)
 }
+
+// responsesCodes are what a response has failed for, by the type of the error.
+var responsesCodes = map[string]string{"rate_limit_error": "rate_limit_exceeded", "invalid_request_error": "invalid_prompt", "api_error": "server_error"}
 
 func openAIKind(status int) string {
 	switch {
