@@ -45,7 +45,7 @@ func (b *body) Read(p []byte) (int, error) {
 		}
 		n, err := b.src.Read(p)
 		b.out, b.at = b.a.Feed(b.out[:0], p[:n]), 0
-		if err == nil && b.a.meter.Faulty() {
+		if (err == nil || err == io.EOF) && b.a.meter.Faulty() {
 			err = errInStream
 		}
 		if err != nil {

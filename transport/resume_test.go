@@ -357,6 +357,7 @@ func TestResumeAtOllama(t *testing.T) {
 		"the model has crashed":    {"", crashed, open, true},
 		"a message is ended":       {"", "", ends, false},
 		"not, after a crash":       {"", crashed, ends, false},
+		"not, and all at once":     {"", crashed, ends, false},
 		"an older version answers": {"", "", line("a") + last, false},
 		"no answer":                {"", "", "", false},
 		"a schema":                 {`,"format":"json"`, "", open, false},
@@ -367,6 +368,9 @@ func TestResumeAtOllama(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var asked []string
 			bad := breaksOff("application/x-ndjson", line("It"), line(" was"), tc.how)
+			if strings.HasSuffix(name, "at once") {
+				bad = says("application/x-ndjson", line("It")+line(" was")+tc.how)
+			}
 			w := tellers(t, transport.Config{}, "ollama", bad, func(w http.ResponseWriter, r *http.Request, body []byte) bool {
 				asked = append(asked, r.URL.Path+" "+string(body))
 				if strings.Contains(string(body), "_debug_render_only") {
