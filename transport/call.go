@@ -179,7 +179,7 @@ func (c *Call) chooseFor(strict bool) (endpick.Lease, error) {
 	}
 	lease, err := c.d.config.Router.Route(req)
 	if c.observes() {
-		c.routed(asked)
+		c.story.asked, c.story.decision = asked, c.d.now().Sub(asked)
 	}
 	if c.d.config.Wake != nil {
 		expected := time.Duration(-1)

@@ -90,6 +90,13 @@ func (d *Dispatcher) guard(in *http.Request, callback string) {
 	}
 }
 
+// rescue is guard where the panic is the error of what calls.
+func (d *Dispatcher) rescue(in *http.Request, callback string, err *error) {
+	if v := recover(); v != nil {
+		*err = d.panicked(in, callback, v)
+	}
+}
+
 func (d *Dispatcher) panicked(in *http.Request, callback string, v any) error {
 	err := &endpick.PanicError{Stage: "transport." + callback, Value: v, Stack: debug.Stack()}
 	d.panics.Add(1)

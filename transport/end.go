@@ -34,12 +34,6 @@ type story struct {
 // observes reports whether the times of decisions matter.
 func (c *Call) observes() bool { return c.in != nil && c.d.config.Observe != nil }
 
-// routed records when the router was asked, and that it has answered by now.
-func (c *Call) routed(asked time.Time) {
-	s := &c.story
-	s.asked, s.decision = asked, c.d.now().Sub(asked)
-}
-
 // sentTo records where the request goes.
 func (c *Call) sentTo(a *Attempt, e *endpick.Endpoint, candidate endpick.Candidate) {
 	if !c.observes() {

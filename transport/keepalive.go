@@ -119,11 +119,7 @@ type comments struct {
 // ask asks the endpoints. Nobody would recover a panic of this goroutine, so that it becomes an error.
 func (k *comments) ask() (r reached) {
 	c := k.call
-	defer func() {
-		if v := recover(); v != nil {
-			r = reached{nil, c.d.panicked(c.in, "RoundTrip", v)}
-		}
-	}()
+	defer c.d.rescue(c.in, "RoundTrip", &r.err)
 	r.response, r.err = c.t.ask(c)
 	return r
 }
@@ -173,11 +169,7 @@ func (k *comments) pass(r reached) {
 
 func (k *comments) copy(r reached) (err error) {
 	c := k.call
-	defer func() {
-		if v := recover(); v != nil {
-			err = c.d.panicked(c.in, "RoundTrip", v)
-		}
-	}()
+	defer c.d.rescue(c.in, "RoundTrip", &err)
 	if !r.streams() {
 		_, err = k.Write(r.problem().Event(c.in.URL.Path))
 		return err

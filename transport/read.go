@@ -144,11 +144,7 @@ func (t *Transport) describe(c *Call, body []byte) (err error) {
 	if t.config.Describe == nil {
 		return nil
 	}
-	defer func() {
-		if v := recover(); v != nil {
-			err = t.d.panicked(c.in, "Config.Describe", v)
-		}
-	}()
+	defer t.d.rescue(c.in, "Config.Describe", &err)
 	t.config.Describe(c.in, body, &c.Request)
 	return nil
 }
@@ -181,11 +177,7 @@ func (d *Dispatcher) unpack(ctx context.Context, header http.Header, body []byte
 	if open == nil || len(body) == 0 {
 		return body, false, nil
 	}
-	defer func() {
-		if v := recover(); v != nil {
-			err = d.panicked(nil, "Config.Decoders", v)
-		}
-	}()
+	defer d.rescue(nil, "Config.Decoders", &err)
 	plain, err = readAll(ctx, &decoding{src: bytes.NewReader(body), open: open}, -1, most)
 	return plain, true, err
 }

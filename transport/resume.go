@@ -50,12 +50,7 @@ func (b *body) resume() bool {
 		return false
 	}
 	defer c.giveUp()
-	defer func() {
-		if v := recover(); v != nil { // as in RoundTrip
-			c.abort()
-			panic(v)
-		}
-	}()
+	defer c.abort()
 	for {
 		next, err := t.route(c)
 		if err != nil {

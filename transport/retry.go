@@ -155,10 +155,14 @@ func (c *Call) alternatives(chosen string) (all []*endpick.Endpoint) {
 	return slices.Clip(all[:min(len(all), most)])
 }
 
-// abort ends a call that has panicked.
+// abort must be deferred. It ends a call that has panicked, in Base, or in Route after a stage has
+// overwritten what it must not, and lets the panic go on.
 func (c *Call) abort() {
+	v := recover()
+	if v == nil {
+		return
+	}
 	c.mu.Lock()
-	defer c.unlock()
 	if a := c.latest; a != nil {
 		status := endpick.Failed
 		if a.ctx.Err() != nil {
@@ -169,6 +173,8 @@ func (c *Call) abort() {
 		a.wait.cancel()
 	}
 	c.settle(nil, endpick.Failed)
+	c.unlock()
+	panic(v)
 }
 
 var errUnreported = errors.New("nothing was reported of it")

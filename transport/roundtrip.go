@@ -51,12 +51,7 @@ func (t *Transport) ask(c *Call) (*http.Response, error) {
 	var payload *payload
 	defer func() { payload.release() }()
 	var best reply
-	defer func() {
-		if v := recover(); v != nil { // from Base, or from Route after a stage has overwritten what it must not
-			c.abort()
-			panic(v)
-		}
-	}()
+	defer c.abort()
 	for {
 		a, err := t.route(c)
 		switch {

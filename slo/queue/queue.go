@@ -116,17 +116,11 @@ type drop[T any] struct {
 
 // earlier orders the requests of a tenant.
 func earlier[T any](a, b *entry[T]) bool {
-	if !a.due.Equal(b.due) {
-		return a.due.Before(b.due)
-	}
-	return a.sequence < b.sequence
+	return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.sequence, b.sequence)) < 0
 }
 
 func expiresFirst[T any](a, b *entry[T]) bool {
-	if !a.expires.Equal(b.expires) {
-		return a.expires.Before(b.expires)
-	}
-	return a.sequence < b.sequence
+	return cmp.Or(a.expires.Compare(b.expires), cmp.Compare(a.sequence, b.sequence)) < 0
 }
 
 const treeDegree = 16

@@ -116,12 +116,11 @@ func (m *Monitor) each(f func(ref endpick.EndpointRef, s Status)) {
 // one is alive.
 func (m *Monitor) Alive() (alive, of int) {
 	for _, s := range m.Endpoints() {
-		if s.Draining {
-			continue
-		}
-		of++
-		if s.Alive {
-			alive++
+		if !s.Draining {
+			of++
+			if s.Alive {
+				alive++
+			}
 		}
 	}
 	return alive, of

@@ -41,11 +41,6 @@ type storedTenant struct {
 	bytes int
 }
 
-// lessStored orders tenants by what they hold.
-func lessStored(a, b *storedTenant) bool {
-	return cmp.Or(cmp.Compare(a.bytes, b.bytes), cmp.Compare(b.name, a.name)) < 0
-}
-
 type storedKey struct{ tenant, id string }
 
 // stored is a response that an engine holds. It is immutable.
@@ -71,7 +66,10 @@ func (t *storedTable) put(s *stored) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.byKey == nil {
-		t.byKey, t.tenants, t.byBytes = map[storedKey]*list.Element{}, map[string]*storedTenant{}, btree.NewG(8, lessStored)
+		t.byKey, t.tenants = map[storedKey]*list.Element{}, map[string]*storedTenant{}
+		t.byBytes = btree.NewG(8, func(a, b *storedTenant) bool {
+			return cmp.Or(cmp.Compare(a.bytes, b.bytes), cmp.Compare(b.name, a.name)) < 0
+		})
 	}
 	t.drop(t.byKey[s.key])
 	tenant := t.tenants[s.key.tenant]
