@@ -165,8 +165,7 @@ type Config struct {
 func (c *Config) sending() string {
 	for field, set := range map[string]bool{
 		"Base": c.Base != nil, "Wrap": c.Wrap != nil, "Queue": c.Queue != nil, "Describe": c.Describe != nil,
-		"FirstByteTimeout": c.FirstByteTimeout != 0, "StallTimeout": c.StallTimeout != 0,
-		"LoadTimeout":     c.LoadTimeout != 0,
+		"FirstByteTimeout": c.FirstByteTimeout != 0, "StallTimeout": c.StallTimeout != 0, "LoadTimeout": c.LoadTimeout != 0,
 		"ResponseTimeout": c.ResponseTimeout != 0, "KeepAlive": c.KeepAlive != 0, "UpgradeTimeout": c.UpgradeTimeout != 0,
 		"EnableEndpointHeader": c.EnableEndpointHeader, "Record": c.Record != nil, "RecordText": c.RecordText,
 		"Observe": c.Observe != nil,

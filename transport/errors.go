@@ -94,7 +94,7 @@ func StatusOf(err error) int {
 		return http.StatusRequestEntityTooLarge
 	case errors.As(err, new(*endpick.RejectedError)), errors.Is(err, queue.ErrFull), errors.Is(err, queue.ErrShed):
 		return http.StatusTooManyRequests
-	case unknownModel(err):
+	case unknownModel(err), errors.Is(err, ErrUnknownPath):
 		return http.StatusNotFound
 	case errors.As(err, new(*endpick.NoEndpointError)), errors.Is(err, queue.ErrTimeout):
 		return http.StatusServiceUnavailable
@@ -104,8 +104,6 @@ func StatusOf(err error) int {
 		return http.StatusGatewayTimeout
 	case errors.Is(err, context.Canceled):
 		return clientClosedRequest
-	case errors.Is(err, ErrUnknownPath):
-		return http.StatusNotFound
 	case errors.Is(err, ErrCoding):
 		return http.StatusUnsupportedMediaType
 	case errors.Is(err, ErrRead), errors.As(err, new(*endpick.RequestError)), errors.As(err, new(*endpick.ContextError)):
