@@ -384,8 +384,7 @@ func (s *leaseSlot) reap(now time.Time) bool {
 	return true
 }
 
-// prefillTime is after how long a prefill is thought to be over, by its predicted TTFT. A lease that is
-// silent for the timeout is reaped anyway.
+// prefillTime is after how long a prefill is thought to be over, by its predicted TTFT; later the lease is reaped.
 func (s *leaseSlot) prefillTime() time.Duration {
 	p := &s.candidate.Prediction
 	if !s.request.Stream {

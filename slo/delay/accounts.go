@@ -161,12 +161,10 @@ func (m *marginal) FirstToken(ev *endpick.Event) {
 		return
 	}
 	e := m.endpoints.Find(l.ref)
-	held := ev.OutputTokens > mostAtOnce*max(ev.Request.Responses, 1)
 	if e != nil {
-		e.holdsBack = held
-	}
-	if held {
-		return // to learn from it as from a response that does not stream
+		if e.holdsBack = ev.OutputTokens > mostAtOnce*max(ev.Request.Responses, 1); e.holdsBack {
+			return // to learn from it as from a response that does not stream
+		}
 	}
 	l.answered, l.firstAt = true, now
 	if l.apart {

@@ -1,16 +1,25 @@
 package queue
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/endpick/endpick"
 )
 
-// RejectSheddable rejects sheddable requests, those with a priority below 0, with a
-// [SaturatedError] while the endpoints are full (BLIS, "Admission Pipeline"; by
-// priority under saturation). Nil: they are full when [Utilization] says so, with its
-// defaults.
+// RejectAll rejects every request, for tests of what is in front of a router (BLIS, "Admission Pipeline").
+func RejectAll() endpick.Admitter { return rejectAll{} }
+
+type rejectAll struct{}
+
+var errRejectAll = errors.New("queue: every request is rejected")
+
+func (rejectAll) Admit(*endpick.Request, []endpick.Candidate) error { return errRejectAll }
+
+// RejectSheddable rejects sheddable requests, those with a priority below 0, with a [SaturatedError] while the
+// endpoints are full (BLIS, "Admission Pipeline"; by priority under saturation). Nil: they are full when
+// [Utilization] says so, with its defaults.
 func RejectSheddable(by Saturation) endpick.Admitter {
 	if by == nil {
 		by = Utilization(0, 0)

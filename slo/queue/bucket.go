@@ -64,7 +64,10 @@ func (b *tokenBucket) Admit(req *endpick.Request, _ []endpick.Candidate) error {
 	need := float64(max(req.InputTokens, 1))
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.refill(req.Now())
+	// Routers call concurrently: an earlier time adds nothing.
+	if passed := req.Now().Sub(b.at).Seconds(); passed > 0 {
+		b.tokens, b.at = min(b.tokens+passed*b.rate, b.capacity), req.Now()
+	}
 	// Forgive rounding errors of refills, so that a request that comes back after
 	// RetryAfter is admitted.
 	if rounding := 1e-12 * b.capacity; b.tokens >= need-rounding {
@@ -84,13 +87,4 @@ func (b *tokenBucket) Withdrawn(req *endpick.Request) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.tokens = min(b.tokens+float64(max(req.InputTokens, 1)), b.capacity)
-}
-
-// refill adds what has flowed in since the last call; b.mu is held. Routers call
-// concurrently, so an earlier time adds nothing.
-func (b *tokenBucket) refill(now time.Time) {
-	if passed := now.Sub(b.at).Seconds(); passed > 0 {
-		b.tokens = min(b.tokens+passed*b.rate, b.capacity)
-		b.at = now
-	}
 }

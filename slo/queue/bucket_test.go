@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/slo/queue"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -79,6 +80,12 @@ func TestTokenBucketConfig(t *testing.T) {
 }
 
 // Withdrawn tokens refill the bucket, at most to its size.
+func TestRejectAll(t *testing.T) {
+	router := rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a"}}, Policy: endpick.Policy{Admitters: []endpick.Admitter{queue.RejectAll()}}}))
+	_, err := router.Route(endpick.Request{})
+	assert.ErrorContains(t, err, "queue: every request is rejected")
+}
+
 func TestTokenBucketWithdrawn(t *testing.T) {
 	b := queue.TokenBucket(1000, 100)
 	withdrawn := b.(interface{ Withdrawn(*endpick.Request) }).Withdrawn

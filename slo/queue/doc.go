@@ -12,7 +12,7 @@
 //
 // Without a queue, or in addition to one, a policy can reject requests
 // through admitters: RejectSheddable rejects sheddable requests while the endpoints
-// are full, and TokenBucket what exceeds a rate.
+// are full, TokenBucket what exceeds a rate, and RejectAll everything.
 //
 // Queue and admission follow BLIS (docs/results.md).
 package queue
