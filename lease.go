@@ -54,7 +54,7 @@ func (l Lease) FirstToken() {
 	}
 }
 
-// Tokens reports that n more output tokens have arrived. For a request that
+// Tokens reports that n more output tokens have arrived, together. For a request that
 // streams, the first of them is the first token. Tokens(0) only shows that the
 // lease is not lost.
 func (l Lease) Tokens(n int) {
