@@ -167,11 +167,11 @@ func (r *Router) Snapshot(id string) Snapshot {
 
 // Report records what an engine reports about itself. Impossible signals are
 // dropped, and a [LoadError] names the first of them; the others are used. A
-// report that was requested before the current one is ignored. One whose signals are all
-// those of the current one is taken for the same page, read again before the engine wrote
-// another, which some do rarely and broken ones never: what was routed or ended since that
-// page came is added to it. The error matches ErrUnknownEndpoint if the endpoint does not exist, or is not the one that the
-// Snapshot was taken of, as after it was replaced.
+// report that was requested before the current one is ignored. One that repeats all signals
+// of the current one is taken for the same page, which the engine has not written anew: what
+// was routed or has ended since that page came is added to it. The error matches
+// ErrUnknownEndpoint if the endpoint does not exist, or is not the one that the Snapshot was
+// taken of, as after it was replaced.
 func (r *Router) Report(id string, load Load) error {
 	now := r.now()
 	m, err := r.fleet.member(id)

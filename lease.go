@@ -384,7 +384,7 @@ func (s *leaseSlot) reap(now time.Time) bool {
 	return true
 }
 
-// prefillTime is after how long a prefill is thought to be over, by its predicted TTFT; later the lease is reaped.
+// prefillTime is how long a prefill is thought to take at most, by its predicted TTFT and until the lease is reaped.
 func (s *leaseSlot) prefillTime() time.Duration {
 	p := &s.candidate.Prediction
 	if !s.request.Stream {

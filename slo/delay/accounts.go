@@ -19,8 +19,7 @@ type endpoint struct {
 
 	pace      pace.Pace
 	residents residents
-
-	holdsBack bool // the last stream of which something has come
+	holdsBack bool // the last stream that came was held back
 }
 
 // advance brings the sums up to date.

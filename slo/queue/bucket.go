@@ -66,7 +66,8 @@ func (b *tokenBucket) Admit(req *endpick.Request, _ []endpick.Candidate) error {
 	defer b.mu.Unlock()
 	// Routers call concurrently: an earlier time adds nothing.
 	if passed := req.Now().Sub(b.at).Seconds(); passed > 0 {
-		b.tokens, b.at = min(b.tokens+passed*b.rate, b.capacity), req.Now()
+		b.tokens = min(b.tokens+passed*b.rate, b.capacity)
+		b.at = req.Now()
 	}
 	// Forgive rounding errors of refills, so that a request that comes back after
 	// RetryAfter is admitted.
