@@ -109,9 +109,9 @@ func TestResults(t *testing.T) {
 
 // A tenth of the burst comes back each second.
 func TestBudget(t *testing.T) {
-	b := newBudget(0.5, 20)
+	b := newWorld(t).budget
 	at := time.Unix(1000, 0)
-	for i, want := range []int{20, 2} {
+	for i, want := range []int{10, 1} {
 		at = at.Add(time.Duration(i) * time.Second)
 		got := 0
 		for b.Retry(at) {

@@ -48,7 +48,8 @@ func newDispatcher(config Config) (*Dispatcher, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	d := &Dispatcher{config: config, budget: newBudget(config.RetryShare, config.RetryBurst), now: config.Router.Now}
+	burst := float64(config.RetryBurst)
+	d := &Dispatcher{config: config, budget: health.NewBudget(config.RetryShare, burst/10, burst), now: config.Router.Now}
 	d.conversations.seed = maphash.MakeSeed()
 	d.sleepers.asleep, d.sleepers.called = map[string]time.Time{}, map[string]time.Time{}
 	if err := d.SetNames(config.Names); err != nil {

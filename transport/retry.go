@@ -15,14 +15,6 @@ import (
 // must not fell them all.
 const maxDeaths = 2
 
-// retryRefill is the share of the retry burst that is refilled each second.
-const retryRefill = 0.1
-
-// newBudget is the retry budget of Config.RetryShare and RetryBurst.
-func newBudget(share float64, burst int) *health.Budget {
-	return health.NewBudget(share, retryRefill*float64(burst), float64(burst))
-}
-
 // Again reports whether the request should be sent to another endpoint, which Route
 // then chooses; if so, it counts against the retry budget. Call it once after a
 // failure, before passing on any of the response.
