@@ -118,15 +118,15 @@
 //	Withdrawn(req *Request)           of an Admitter: what it let in is not routed after all
 //	Explain(req *Request, candidates []Candidate, dst []string)
 //	                                  of a Scorer: its reasons in words, for receipts
-//	Observer() any                    another value that listens in its place, or beside
-//	                                  it, or a []any of several, such as the stages that it
-//	                                  wraps; stages may share one, which is called once
+//	Observer() any                    what else hears of requests, such as metrics; a stage
+//	                                  that wraps another returns that, or it learns nothing
+//	                                  (see RoutedObserver)
 //
 // If a stage breaks its contract, its result is replaced and the request goes
-// on: a score that is not finite becomes the lowest of the others, a filter that
-// leaves none, or returns what it was not given, is skipped, one that loses what
-// it removes keeps its choice, a picker's index that is out of range becomes that
-// of the best score, and the result of a stage that panics is ignored. [Stats]
-// counts all of these, and Config.Warn receives them. What is not looked for is a
+// on: a score that is not finite becomes the lowest of the others, one beyond [0, 1] beside
+// other scorers is cut to that, a filter that leaves none, or returns what it was not given,
+// is skipped, one that loses what it removes keeps its choice, a picker's index that is out of
+// range becomes that of the best score, and the result of a stage that panics is ignored.
+// [Stats] counts all of these, and Config.Warn receives them. What is not looked for is a
 // stage that changes what is in a candidate, or their order: scorertest finds it.
 package endpick

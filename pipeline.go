@@ -413,17 +413,18 @@ func (p *pipeline) withdraw(admitted []Admitter, req *Request) {
 func (p *pipeline) score(d *decision, left []Candidate, scores []float64) {
 	clear(scores)
 	d.each = d.each[:0]
-	one := scores
+	one, least, most, why := scores, -math.MaxFloat64, math.MaxFloat64, ""
 	if len(p.Scorers) > 1 {
-		one = d.one[:len(left)]
+		one, least, most, why = d.one[:len(left)], -rounding, 1+rounding, ", beyond [0, 1] beside other scorers"
 	}
 	for i, w := range p.Scorers {
 		clear(one)
 		if !p.try(w.Scorer, func() { w.Scorer.Score(&d.req, left, one) }) {
 			clear(one)
 		}
-		if at, score := repair(one); at >= 0 {
-			p.breach(w.Scorer, "gave endpoint %q the score %v", left[at].Endpoint.ID, score)
+		if at := slices.IndexFunc(one, func(v float64) bool { return !(least <= v && v <= most) }); at >= 0 {
+			p.breach(w.Scorer, "gave endpoint %q the score %v%s", left[at].Endpoint.ID, one[at], why)
+			repair(one)
 		}
 		if d.req.Receipt != nil {
 			d.each = append(d.each, one...)
@@ -437,16 +438,13 @@ func (p *pipeline) score(d *decision, left []Candidate, scores []float64) {
 	}
 }
 
+// rounding is by how much a score may leave [0, 1] without being reported.
+const rounding = 1e-9
+
 // repair gives a score that is not finite the lowest of the finite ones, so
-// that a scorer which fails for one endpoint never prefers it. It returns the
-// first such score, and where it was; −1: nowhere.
-func repair(scores []float64) (at int, score float64) {
+// that a scorer which fails for one endpoint never prefers it.
+func repair(scores []float64) {
 	finite := func(v float64) bool { return v-v == 0 }
-	at = slices.IndexFunc(scores, func(v float64) bool { return !finite(v) })
-	if at < 0 {
-		return at, 0
-	}
-	score = scores[at]
 	lowest := math.Inf(1)
 	for _, v := range scores {
 		if finite(v) {
@@ -461,5 +459,4 @@ func repair(scores []float64) (at int, score float64) {
 			scores[i] = lowest
 		}
 	}
-	return at, score
 }

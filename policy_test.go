@@ -280,24 +280,29 @@ func TestScoresThatAreNoNumbers(t *testing.T) {
 	for _, c := range []struct {
 		scores, want []float64
 		said         string
+		beside       []endpick.Weighted
 	}{
-		{[]float64{0.25, nan, 0.75}, []float64{0.25, 0.25, 0.75}, `"b" the score NaN`},
-		{[]float64{nan, 3, 5}, []float64{3, 3, 5}, `"a" the score NaN`},
-		{[]float64{-3, -2, inf}, []float64{-3, -2, -3}, `"c" the score +Inf`},
-		{[]float64{-inf, -2, -1}, []float64{-2, -2, -1}, `"a" the score -Inf`},
-		{[]float64{nan, inf, -inf}, []float64{0, 0, 0}, `"a" the score NaN`},
+		{[]float64{0.25, nan, 0.75}, []float64{0.25, 0.25, 0.75}, `"b" the score NaN`, nil},
+		{[]float64{nan, 3, 5}, []float64{3, 3, 5}, `"a" the score NaN`, nil},
+		{[]float64{-3, -2, inf}, []float64{-3, -2, -3}, `"c" the score +Inf`, nil},
+		{[]float64{-inf, -2, -1}, []float64{-2, -2, -1}, `"a" the score -Inf`, nil},
+		{[]float64{nan, inf, -inf}, []float64{0, 0, 0}, `"a" the score NaN`, nil},
+		{[]float64{1 + 1e-12, 100, -1}, []float64{0.5, 0.5, 0}, `"b" the score 100, beyond [0, 1] beside other scorers`,
+			[]endpick.Weighted{{Scorer: halves{}, Weight: 1}}},
 	} {
 		var said []error
+		policy := byID(map[string]float64{"a": c.scores[0], "b": c.scores[1], "c": c.scores[2]})
+		policy.Scorers = append(policy.Scorers, c.beside...)
 		r, _ := newRouter(endpick.Config{
 			Endpoints: named("a", "b", "c"), Warn: func(err error) { said = append(said, err) },
-			Policy: byID(map[string]float64{"a": c.scores[0], "b": c.scores[1], "c": c.scores[2]}),
+			Policy: policy,
 		})
 		var receipt endpick.Receipt
 		rig.Must(r.Route(endpick.Request{Receipt: &receipt})).Done(endpick.Outcome{})
 		got := make([]float64, 3)
 		for _, v := range receipt.Verdicts {
 			got[v.Candidate.Ref.Slot] = v.Score
-			assert.Equal(t, []float64{v.Score}, v.Scores)
+			assert.True(t, c.beside != nil || slices.Equal([]float64{v.Score}, v.Scores), "%v", v.Scores)
 		}
 		assert.Equal(t, c.want, got, "%v", c.scores)
 		assert.Equal(t, uint64(1), r.Stats().StageErrors)
