@@ -32,6 +32,7 @@ func checkAdmitter(s suite, newAdmitter func(*testing.T) endpick.Admitter) {
 		fresh: func(t *testing.T) answering { return admits(newAdmitter(t)) },
 	}
 	ask := func(c *trial, stage answering) admission { return c.ask(r, stage).(admission) }
+	hears(s, newAdmitter)
 	s.property("reason", func(t *testing.T, rt *rapid.T) {
 		c := r.draw(rt)
 		if a := ask(&c, r.fresh(t)); a.err != nil && a.err.Error() == "" {

@@ -196,6 +196,9 @@ var broken = []struct {
 	{"a matcher that trusts a label", labelled(matching(func() endpick.Matcher {
 		return matchFunc(onEach(func(_ *endpick.Request, c *endpick.Candidate) { c.PrefixTokens = len(c.Endpoint.Labels) }))
 	}))},
+	{"a matcher that keeps what it wraps deaf", matching(func() endpick.Matcher {
+		return struct{ endpick.Matcher }{&headSet{held: map[string]bool{}, byRef: true}}
+	})},
 	{"a predictor that knows a labelled one by its bound", labelled(predicting(onEach(func(_ *endpick.Request, c *endpick.Candidate) {
 		c.Prediction.TTFTUpper = time.Duration(len(c.Endpoint.Labels))
 	})))},

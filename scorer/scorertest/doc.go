@@ -20,7 +20,8 @@
 //
 //	scorertest.RunWeighted(t, newCheap, map[string]string{"price": "low"})
 //
-// A stage that is two of these, such as a matcher that observes, is given to both.
+// A stage that is two of these, such as a matcher that observes, is given to both. One that
+// wraps another, and keeps it from hearing of requests, fails.
 // Package transport/transporttest does the same for a host: what a program with a
 // connection of its own does with leases.
 //

@@ -36,6 +36,7 @@ func checkFilter(s suite, newFilter func(*testing.T) endpick.Filter) {
 			}
 		},
 	}
+	hears(s, newFilter)
 	passed, narrowed := false, false
 	s.property("partition", func(t *testing.T, rt *rapid.T) {
 		passed = false

@@ -18,7 +18,7 @@ import (
 // endpoints come and go:
 //
 //   - A match starts at the beginning of the prompt, has no gaps, and is at least one token
-//     shorter than the prompt.
+//     shorter than the prompt. Of prompts that begin alike it is as long, up to where they differ.
 //   - No endpoint holds what was never sent, and one that comes back holds nothing from
 //     before. Order does not matter.
 //   - A prompt may have no blocks, and blocks may have any size.
@@ -33,6 +33,7 @@ func RunMatcher(t *testing.T, newMatcher func(*testing.T) endpick.Matcher, label
 }
 
 func checkMatcher(s suite, newMatcher func(*testing.T) endpick.Matcher) {
+	hears(s, newMatcher)
 	for _, c := range []struct {
 		name  string
 		check func(*rapid.T, *library)

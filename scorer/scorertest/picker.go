@@ -49,6 +49,7 @@ func checkPicker(s suite, newPicker func(*testing.T) endpick.Picker) {
 			}
 		},
 	}
+	hears(s, newPicker)
 	s.property("index", func(t *testing.T, rt *rapid.T) {
 		c := r.draw(rt)
 		c.ask(r, r.fresh(t))

@@ -27,6 +27,7 @@ func checkPredictor(s suite, newPredictor func(*testing.T) endpick.Predictor) {
 	stage := func(t *testing.T, rt *rapid.T) endpick.Predictor {
 		return taught(t, rt, newPredictor, 1)[0]
 	}
+	hears(s, newPredictor)
 	s.property("predictions", func(t *testing.T, rt *rapid.T) {
 		p := stage(t, rt)
 		c := s.unpredicted(rt)

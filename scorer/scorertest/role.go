@@ -108,6 +108,40 @@ func (r role) keepsNothing(s suite) {
 	})
 }
 
+// hears checks that a stage which wraps another of its kind lets that hear of requests.
+func hears[S any](s suite, fresh func(*testing.T) S) {
+	s.once("hears", func(t *testing.T) string {
+		stage := fresh(t)
+		v := reflect.Indirect(reflect.ValueOf(stage))
+		if v.Kind() != reflect.Struct || listens(stage) {
+			return ""
+		}
+		for i := range v.NumField() {
+			f := v.Field(i)
+			if f.Kind() == reflect.Interface {
+				f = f.Elem()
+			}
+			if f.IsValid() && !f.IsZero() {
+				if inner, ok := reflect.Zero(f.Type()).Interface().(S); ok && listens(inner) {
+					return fmt.Sprintf("%T wraps %T, which learns from requests, and hears of none: "+
+						"give the wrapper a method Observer() any that returns it", stage, inner)
+				}
+			}
+		}
+		return ""
+	})
+}
+
+// listens reports whether a router lets a stage, or what it returns from Observer, hear of requests.
+func listens(stage any) bool {
+	switch stage.(type) {
+	case endpick.RoutedObserver, endpick.FirstTokenObserver, endpick.DoneObserver, endpick.EndpointObserver,
+		interface{ Observer() any }:
+		return true
+	}
+	return false
+}
+
 // needsNoClock finds stages that read a clock.
 func (r role) needsNoClock(s suite) {
 	s.once("clock", func(t *testing.T) string { return r.dayLater(t, 20) })

@@ -34,6 +34,7 @@ func checkScorer(s suite, newScorer func(*testing.T) endpick.Scorer, least, most
 		kind: "scorer", method: "Score", says: "Score gives", chance: "Request.Chance", draw: s.trial,
 		fresh: func(t *testing.T) answering { return scores(newScorer(t)) },
 	}
+	hears(s, newScorer)
 	s.property("scores", func(t *testing.T, rt *rapid.T) {
 		c := r.draw(rt)
 		scorer := newScorer(t)
