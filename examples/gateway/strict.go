@@ -212,13 +212,15 @@ func (d *document) decode(n *yaml.Node, path string, into reflect.Value) error {
 	}
 	switch into.Kind() {
 	case reflect.Struct, reflect.Map:
-		if n.Kind != yaml.MappingNode {
+		if n.Kind != yaml.MappingNode && into.Kind() == reflect.Struct {
+			return bad("is not a mapping, such as {%s: …}", into.Type().Field(0).Tag.Get("yaml"))
+		} else if n.Kind != yaml.MappingNode {
 			return bad("is not a mapping")
 		}
 		return d.decodeMapping(n, path, into)
 	case reflect.Slice:
 		if n.Kind != yaml.SequenceNode {
-			return bad("is not a list")
+			return bad("is not a list, such as [a, b]")
 		}
 		into.Set(reflect.MakeSlice(into.Type(), len(n.Content), len(n.Content)))
 		for i, c := range n.Content {
@@ -267,7 +269,9 @@ func (d *document) decodeMapping(n *yaml.Node, path string, into reflect.Value) 
 					return bad("is no field any more: %s", instead)
 				}
 			}
-			return bad("is an unknown field%s", nearest(key.Value, slices.Collect(maps.Keys(fields))))
+			names := slices.Sorted(maps.Keys(fields))
+			all := "; there are " + strings.Join(names, ", ")
+			return bad("is an unknown field%s", cmp.Or(nearest(key.Value, names), all))
 		}
 		seen[key.Value] = key.Line
 		if err := d.decode(value, field, v); err != nil {
