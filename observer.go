@@ -6,16 +6,15 @@ import (
 	"time"
 )
 
-// A stage that wants to know how requests went also implements one or more of
-// the observers. The calls for one lease come one after another, Routed first
-// and Done last, each at most once; calls for different leases are
-// concurrent. An observer must not call the router or methods of the lease.
-//
-// Stages that share an observer return it from a method Observer() any. It is
-// notified of each lease once, however many of these stages the policy has. It may have such
-// a method itself. A stage that wraps others returns those, several as a []any.
-
 // RoutedObserver is notified of each lease before Route returns it.
+//
+// A stage that wants to know how requests went implements one or more of the observers. The calls
+// for one lease come one after another, Routed first and Done last, each at most once; calls for
+// different leases are concurrent. An observer must not call the router or methods of the lease.
+//
+// Metrics, and a stage inside another one, hear of requests if a stage has a method Observer() any
+// that returns them, several as a []any; each hears once, however many stages return it. A type
+// that embeds an observer is one itself: it needs no such method, with which all would count twice.
 type RoutedObserver interface {
 	Routed(e *Event)
 }

@@ -8,7 +8,8 @@
 // this; see its QueueConfig.
 //
 // Utilization and Concurrency measure saturation, from the engines' reports
-// and from the router's own counts.
+// and from the router's own counts, over the candidates of Router.AppendCandidates. They
+// count a request once it is routed: pop one, route it, measure again.
 //
 // Without a queue, or in addition to one, a policy can reject requests
 // through admitters: RejectSheddable rejects sheddable requests while the endpoints

@@ -16,7 +16,7 @@ import (
 //	h := health.Request{Monitor: monitor}
 //	defer h.Close()
 //	h.Avoid(&req)
-//	lease, err := router.Route(req)
+//	lease, err := router.Route(req) // and return, if there is none
 //	h.Sent(lease, req.Stream)
 //	h.Served() // or h.Failed(err), and once more from Avoid, with the endpoint in req.Exclude
 //
