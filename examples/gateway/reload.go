@@ -133,7 +133,8 @@ func (r *reloader) look(asked bool) {
 		done = "all other settings reloaded"
 	}
 	r.gateway.warnOf(next)
-	attributes := []any{"endpoints", r.gateway.router.Stats().Endpoints, "models", len(next.Models), "tenants", len(next.Tenants)}
+	attributes := []any{"endpoints", r.gateway.router.Stats().Endpoints, "policy", next.Policy,
+		"models", len(next.Models), "tenants", len(next.Tenants)}
 	var gone []string // whose keys are refused from now on
 	for name := range r.now.Tenants {
 		if _, there := next.Tenants[name]; !there {

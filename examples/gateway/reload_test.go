@@ -588,7 +588,7 @@ func TestAReloadWaitsForItsSource(t *testing.T) {
 	r.looks(3)
 	require.Equal(t, []string{"b:1"}, ids(g))
 	require.Equal(t, "round-robin", r.now.Policy)
-	require.Equal(t, 1, strings.Count(logged.String(), `"settings reloaded" endpoints=1 `), logged.String())
+	require.Equal(t, 1, strings.Count(logged.String(), `"settings reloaded" endpoints=1 policy=round-robin `), logged.String())
 
 	writeFile(t, path, text)
 	r.looks(3)
