@@ -493,7 +493,7 @@ func TestOneModelIsFoundInThePool(t *testing.T) {
 	for path, want := range map[string]string{
 		"/v1/models/m": `{"id":"m","object":"model","max_model_len":7}`, "/v1/models/org/n": `{"id":"org/n","object":"model","max_model_len":7}`,
 		"/v1/models/org%2Fn": `{"id":"org/n","object":"model","max_model_len":7}`,
-		"/v1/models/p":       `{"id":"p","object":"model","created":0,"owned_by":"endpick","type":"model","display_name":"p","created_at":"1970-01-01T00:00:00Z"}`,
+		"/v1/models/p":       `{"id":"p","object":"model","created":0,"owned_by":"endpick","root":"p","type":"model","display_name":"p","created_at":"1970-01-01T00:00:00Z"}`,
 	} {
 		_, body := w.ok(t, getting(path))
 		assert.JSONEq(t, want, body, path)
@@ -567,7 +567,7 @@ func TestErrorsHaveTheShapeOfTheirAPI(t *testing.T) {
 }
 
 // Ollama's lists are merged over the servers: each model once, as its server describes it; what is
-// known only by its name is on disk, and no more.
+// known only by its name is on disk, and no more, unless another engine has it.
 func TestListsOfOllama(t *testing.T) {
 	lists := func(tags, ps string) handler {
 		return func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
@@ -583,9 +583,10 @@ func TestListsOfOllama(t *testing.T) {
 	b := startEngine(t, lists(`{"models":[{"name":"b:7b"},{"name":"c"}]}`, `{"models":[]}`))
 	w := newWorldOf(t, transport.Config{}, endpick.Config{Endpoints: []endpick.Endpoint{
 		{ID: "a", Address: a.URL, Models: []string{"a:latest", "a", "b:7b"}}, {ID: "b", Address: b.URL},
-		{ID: "v", Address: startEngine(t, status(404)).URL, Models: []string{"vllm"}}}})
+		{ID: "o", Address: startEngine(t, status(404)).URL, Models: []string{"old"}},
+		{ID: "v", Address: startEngine(t, status(404)).URL, Models: []string{"new"}, Engine: "vllm"}}})
 	for path, want := range map[string]string{
-		"/api/tags": `[{"name":"a:latest","size":7} {"name":"b:7b"} {"name":"c"} {"details":{},"digest":"","model":"vllm","modified_at":"1970-01-01T00:00:00Z","name":"vllm","size":0}]`,
+		"/api/tags": `[{"name":"a:latest","size":7} {"name":"b:7b"} {"name":"c"} {"details":{},"digest":"","model":"old","modified_at":"1970-01-01T00:00:00Z","name":"old","size":0}]`,
 		"/api/ps":   `[{"name":"a:latest","size_vram":5}]`,
 	} {
 		req := getting(path)

@@ -133,18 +133,18 @@ func (t *Transport) union(in *http.Request, list dialect.List) (*models, error) 
 	}
 	for i := range endpoints {
 		for _, name := range namesOf(endpoints[i].Candidate.Endpoint) {
-			if list.Others() && !all.seen[name+":latest"] { // which is the same model
+			if list.Others(endpoints[i].Candidate.Endpoint.Engine) && !all.seen[name+":latest"] { // which is the same model
 				all.add(name, nil)
 			}
 		}
 	}
-	if names := t.d.names.Load(); list.Others() && (len(all.list) > 0 || all.missing == nil && len(endpoints) > 0) {
+	if names := t.d.names.Load(); list.Others("") && (len(all.list) > 0 || all.missing == nil && len(endpoints) > 0) {
 		for _, name := range slices.Sorted(maps.Keys(*names)) {
 			all.add(name, nil)
 		}
 	}
 	switch {
-	case len(all.list) > 0, !list.Others():
+	case len(all.list) > 0, !list.Others(""):
 		return all, nil
 	case all.missing != nil:
 		return nil, all.missing

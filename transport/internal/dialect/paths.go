@@ -142,16 +142,18 @@ func ListOf(method, path string) (List, bool) {
 }
 
 // Others reports whether models that no engine has listed belong there too: those that are known to be
-// served, if only their names are.
-func (l List) Others() bool { return l.Path != "/api/ps" }
+// served, if only their names are, but not those of other engines to what Ollama has on disk.
+func (l List) Others(engine string) bool {
+	return l.ID == "id" || l.Path == "/api/tags" && (engine == "" || engine == "ollama")
+}
 
 // Entry describes a model of which only the name is known.
 func (l List) Entry(name string) any {
 	if l.ID == "name" {
 		return map[string]any{"name": name, "model": name, "modified_at": "1970-01-01T00:00:00Z", "size": 0, "digest": "", "details": struct{}{}}
 	}
-	return map[string]any{ // what OpenAI's clients expect, and what Anthropic's do
-		"id": name, "object": "model", "created": 0, "owned_by": "endpick",
+	return map[string]any{ // what OpenAI's clients expect, what vLLM's do, and what Anthropic's do
+		"id": name, "object": "model", "created": 0, "owned_by": "endpick", "root": name,
 		"type": "model", "display_name": name, "created_at": "1970-01-01T00:00:00Z",
 	}
 }
