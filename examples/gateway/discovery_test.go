@@ -184,7 +184,7 @@ func TestPollErrorsAreLoggedNowAndThen(t *testing.T) {
 
 func TestClientsSeeReadinessAlone(t *testing.T) {
 	g := gatewayOf(t, plain("random"), endpick.Endpoint{Address: "127.0.0.1:1"})
-	for path, want := range map[string]int{"/readyz": 200, "/debug/endpick": 404, "/metrics": 404, "/healthz": 404, "/": 404} {
+	for path, want := range map[string]int{"/readyz": 200, "/health": 200, "/debug/endpick": 404, "/metrics": 404, "/healthz": 404, "/": 404} {
 		require.Equal(t, want, send(g, "GET", path, "").Code, path)
 	}
 }

@@ -248,7 +248,7 @@ func (g *gateway) serveClients(trustHeaders bool, origins []string, price priceS
 			}
 		},
 		Transport:      final{g.watch.around(g.transport)},
-		ModifyResponse: dropCORS,
+		ModifyResponse: ownHeader,
 		ErrorHandler:   transport.ErrorHandler,
 		ErrorLog:       slog.NewLogLogger(g.log.Handler(), slog.LevelDebug), // the request's own line says it with its id
 	}
@@ -284,7 +284,8 @@ func (g *gateway) serveClients(trustHeaders bool, origins []string, price priceS
 			http.Error(w, "HTTP/2 without TLS is switched off here", http.StatusHTTPVersionNotSupported)
 			return
 		}
-		if r.URL.Path == "/readyz" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+		// Clients of engines wait for their /health before they send anything.
+		if (r.URL.Path == "/readyz" || r.URL.Path == "/health") && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
 			g.ready(w, r)
 			return
 		}

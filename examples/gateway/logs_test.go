@@ -40,6 +40,7 @@ func TestRequestsThatGoWrongAreLogged(t *testing.T) {
 		resp := rig.Must(http.DefaultClient.Do(req))
 		defer resp.Body.Close()
 		_, _ = io.Copy(io.Discard, resp.Body)
+		assert.Equal(t, resp.Header.Get("Content-Type") == "text/event-stream", resp.Header.Get("X-Accel-Buffering") == "no", "nginx holds streams back")
 		return resp.StatusCode
 	}
 	const named = `method=POST path=/v1/chat/completions id=`

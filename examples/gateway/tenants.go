@@ -262,13 +262,17 @@ func forPages(origins []string, next http.Handler) http.Handler {
 	}).Handler(next)
 }
 
-// dropCORS removes what a server would allow pages, and its id of the request: these are for the
-// gateway to say.
-func dropCORS(resp *http.Response) error {
+// ownHeader removes what a server would allow pages, and its id of the request: these are for the
+// gateway to say. A stream asks nginx in front to pass on each event when it comes.
+func ownHeader(resp *http.Response) error {
 	for name := range resp.Header {
 		if strings.HasPrefix(name, "Access-Control-") || name == idHeader {
 			resp.Header.Del(name)
 		}
+	}
+	kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
+	if kind == "text/event-stream" || kind == "application/x-ndjson" {
+		resp.Header.Set("X-Accel-Buffering", "no")
 	}
 	return nil
 }
