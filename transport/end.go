@@ -57,7 +57,11 @@ func (c *Call) answer(a *Attempt) {
 		if a.unended {
 			a.endedAt = c.d.now() // the client has waited for a rest in vain
 		}
-		c.end(a, a.status, nil)
+		var gone error
+		if a.http == 0 { // the response has come when the client had left
+			gone = a.ctx.Err()
+		}
+		c.end(a, a.status, gone)
 	}
 }
 

@@ -92,6 +92,18 @@ func TestObserveClientsThatLeave(t *testing.T) {
 	r = next(t, reported)
 	assert.Equal(t, []string{"a canceled 0"}, way(r))
 	assert.Equal(t, "canceled", r.Status)
+
+	ctx, leave = context.WithCancel(t.Context())
+	w, reported = watched(t, transport.Config{Base: rig.RoundTrip(func(*http.Request) (*http.Response, error) {
+		leave()
+		w.idle(t)
+		return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("{}"))}, nil
+	})}, "nowhere:1")
+	resp, _, _ := w.do(t, post(t, chatPath, chatAtOnce).WithContext(ctx))
+	assert.NotNil(t, resp, "it comes, but too late")
+	r = next(t, reported)
+	assert.Equal(t, []string{"a canceled 0"}, way(r))
+	assert.Equal(t, 499, r.Code(), "the client has left, and got no status")
 }
 
 func TestObserveTheQueue(t *testing.T) {
