@@ -57,11 +57,10 @@ func (c *Call) answer(a *Attempt) {
 		if a.unended {
 			a.endedAt = c.d.now() // the client has waited for a rest in vain
 		}
-		var gone error
+		c.end(a, a.status, nil)
 		if a.http == 0 { // the response has come when the client had left
-			gone = a.ctx.Err()
+			c.story.err = a.ctx.Err()
 		}
-		c.end(a, a.status, gone)
 	}
 }
 

@@ -284,7 +284,6 @@ func (g *gateway) serveClients(trustHeaders bool, origins []string, price priceS
 			http.Error(w, "HTTP/2 without TLS is switched off here", http.StatusHTTPVersionNotSupported)
 			return
 		}
-		// Clients of engines wait for their /health before they send anything.
 		if (r.URL.Path == "/readyz" || r.URL.Path == "/health") && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
 			g.ready(w, r)
 			return
@@ -339,7 +338,7 @@ func (g *gateway) describe(trustHeaders bool) func(*http.Request, []byte, *endpi
 	}
 }
 
-// ready answers 200 while some endpoint takes requests and may be alive.
+// ready answers 200 while some endpoint takes requests and may be alive, also those who wait for an engine.
 func (g *gateway) ready(w http.ResponseWriter, _ *http.Request) {
 	if g.leaving.Load() {
 		http.Error(w, "the gateway is stopping", http.StatusServiceUnavailable)
@@ -368,20 +367,18 @@ func (g *gateway) unwell(id string) string {
 
 // logHealth logs that an endpoint has become unhealthy, with the reason, or has recovered.
 func (g *gateway) logHealth(s health.Status) {
-	attributes := []any{"endpoint", s.Endpoint, "state", s.State.String()}
-	level := slog.LevelInfo
-	if s.State.Out() {
-		level = slog.LevelWarn
-		attributes = []any{"endpoint", s.Endpoint, "state", "out", "reason", s.State.String()}
-		if err := cmp.Or(s.CheckErr, s.Err); err != nil {
-			attributes = append(attributes, "error", err)
-		}
+	if !s.State.Out() {
+		g.log.Info("health", "endpoint", s.Endpoint, "state", s.State.String())
+		return
 	}
-	g.log.Log(context.Background(), level, "health", attributes...)
+	attributes := []any{"endpoint", s.Endpoint, "state", "out", "reason", s.State.String()}
+	if err := cmp.Or(s.CheckErr, s.Err); err != nil {
+		attributes = append(attributes, "error", err)
+	}
+	g.log.Warn("health", attributes...)
 }
 
-// pending is how many clients' requests are queued or in flight. Requests of other
-// gateways, which the router counts too, are not among them.
+// pending is how many clients' requests are queued or in flight, without those of other gateways.
 func (g *gateway) pending() int { return int(g.inHand.Load()) }
 
 // close ends the gateway's background work.

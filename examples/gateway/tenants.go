@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -150,11 +151,10 @@ func (k *keyring) place(sum [32]byte) (p [32]byte) {
 // owner returns the tenant of a key, or nil.
 func (k *keyring) owner(key string) *tenant {
 	sum := sumOf(key)
-	found, ok := k.owners[k.place(sum)]
-	if !ok || subtle.ConstantTimeCompare(found.sum[:], sum[:]) != 1 {
-		return nil
+	if found, ok := k.owners[k.place(sum)]; ok && subtle.ConstantTimeCompare(found.sum[:], sum[:]) == 1 {
+		return found.tenant
 	}
-	return found.tenant
+	return nil
 }
 
 // ownerOf returns the tenant of the keys in a request; nil if none of them is anybody's, or two are of
@@ -194,8 +194,7 @@ func keysIn(h http.Header) (keys []string) {
 	return keys
 }
 
-// credentials are the headers in which clients send keys. With tenants these are
-// the gateway's keys, which engines don't see.
+// credentials are the headers with clients' keys: with tenants the gateway's, which engines don't see.
 var credentials = [...]string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key"}
 
 // Browsers can't set headers of WebSockets: OpenAI's clients there send the key as a
@@ -265,11 +264,9 @@ func forPages(origins []string, next http.Handler) http.Handler {
 // ownHeader removes what a server would allow pages, and its id of the request: these are for the
 // gateway to say. A stream asks nginx in front to pass on each event when it comes.
 func ownHeader(resp *http.Response) error {
-	for name := range resp.Header {
-		if strings.HasPrefix(name, "Access-Control-") || name == idHeader {
-			resp.Header.Del(name)
-		}
-	}
+	maps.DeleteFunc(resp.Header, func(name string, _ []string) bool {
+		return strings.HasPrefix(name, "Access-Control-") || name == idHeader
+	})
 	kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
 	if kind == "text/event-stream" || kind == "application/x-ndjson" {
 		resp.Header.Set("X-Accel-Buffering", "no")
