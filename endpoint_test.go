@@ -143,6 +143,9 @@ func TestAbsentIsNotZero(t *testing.T) {
 	require.NoError(t, r.Report("silent", endpick.Load{Waiting: 1, Running: 1, Absent: endpick.KVUsageSignal}))
 	got = silent()
 	assert.Equal(t, []float64{1, 1, 0.5}, []float64{got.Waiting, got.Running, got.KVUsage})
+	var receipt endpick.Receipt
+	rig.Must(r.Route(endpick.Request{Receipt: &receipt})).Done(endpick.Outcome{})
+	assert.Contains(t, receipt.String(), "silent           W 1    R 1    K ~0.5")
 
 	// A report counts for a minute, inclusive.
 	require.NoError(t, r.Report("silent", endpick.Load{KVUsage: 0.125}))

@@ -52,10 +52,10 @@ func TestPrefillsEndForWhoeverLooks(t *testing.T) {
 
 // Engines send calls of tools as one, when their last token is there.
 func TestPrefillOfAStreamThatIsHeldBack(t *testing.T) {
-	for _, p := range []endpick.Prediction{{TTFT: time.Second, TTFTUpper: 2 * time.Second}, {TTFT: 2 * time.Second}} {
+	for _, p := range []endpick.Prediction{{TTFT: 1e9, TTFTUpper: 2e9}, {TTFT: 2e9}, {TTFT: 1e12}} {
 		p.Has = endpick.TTFT
 		predict := predictFunc(func(*endpick.Request, *endpick.Candidate) endpick.Prediction { return p })
-		r, c := newRouter(endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Predictor: predict}})
+		r, c := newRouter(endpick.Config{Endpoints: named("a"), LeaseTimeout: 6e9, Policy: endpick.Policy{Predictor: predict}})
 		request := endpick.Request{InputTokens: 100, Stream: true}
 		var leases [4]endpick.Lease
 		for i := range leases {
@@ -101,6 +101,15 @@ func TestRouteReaps(t *testing.T) {
 		l := rig.Must(r.Route(endpick.Request{}))
 		l.Done(endpick.Outcome{})
 	}
+	for _, call := range []func(endpick.Lease){endpick.Lease.FirstToken, func(l endpick.Lease) { l.Tokens(0) }} {
+		l := rig.Must(r.Route(endpick.Request{}))
+		for range 3 { // it is kept by any call, up to the very end
+			c.advance(time.Minute)
+			assert.Zero(t, r.Sweep(c.Now()))
+			call(l)
+		}
+		l.Done(endpick.Outcome{})
+	}
 	requireQuiet(t, r)
 	assert.Equal(t, uint64(600), r.Stats().Reaped)
 	assert.Empty(t, s.faults)
@@ -128,7 +137,7 @@ func TestMeasuredLatencies(t *testing.T) {
 				l.Tokens(1)
 			}
 			c.advance(time.Second) // time after the last token is not decoding
-		}, 0, 200 * ms, 10 * ms, 5, 1},
+		}, 5, 200 * ms, 10 * ms, 5, 1},
 		{"the engine counts better", true, func(l endpick.Lease, c *clock) {
 			c.advance(200 * ms)
 			l.Tokens(1)
@@ -400,7 +409,7 @@ func TestTokensCollide(t *testing.T) {
 func TestStreamsWithoutATokenAreReported(t *testing.T) {
 	whole := func(l endpick.Lease) { l.Done(endpick.Outcome{}) }
 	for name, tc := range map[string]struct {
-		before func(r *endpick.Router)
+		before func(l endpick.Lease)
 		stream bool
 		mirror *endpick.Adopted
 		end    func(l endpick.Lease)
@@ -411,13 +420,9 @@ func TestStreamsWithoutATokenAreReported(t *testing.T) {
 		"canceled":                  {stream: true, end: func(l endpick.Lease) { l.Done(endpick.Outcome{Status: endpick.Canceled}) }},
 		"another router's":          {stream: true, mirror: &endpick.Adopted{Endpoint: "a:80", Mirrored: true}, end: whole},
 		"with tokens":               {stream: true, end: func(l endpick.Lease) { l.Tokens(3); whole(l) }},
-		"with a first one":          {stream: true, end: func(l endpick.Lease) { l.FirstToken(); whole(l) }},
 		"nothing but signs of life": {stream: true, end: func(l endpick.Lease) { l.Tokens(0); whole(l) }, want: []error{endpick.ErrNoFirstTokens}},
-		"empty ones after a token": {stream: true, end: whole, before: func(r *endpick.Router) {
-			l := rig.Must(r.Route(endpick.Request{Model: "m"}))
-			l.Tokens(1)
-			whole(l)
-		}},
+		"after a token":             {stream: true, end: whole, before: func(l endpick.Lease) { l.Tokens(1) }},
+		"after a first one":         {stream: true, end: whole, before: endpick.Lease.FirstToken},
 	} {
 		var heard []error
 		var current endpick.Lease
@@ -429,7 +434,7 @@ func TestStreamsWithoutATokenAreReported(t *testing.T) {
 			},
 		}))
 		if tc.before != nil {
-			tc.before(r)
+			tc.before(rig.Must(r.Route(endpick.Request{Model: "m"})))
 		}
 		for i := range 40 {
 			l := rig.Must(r.Route(endpick.Request{Model: "m", Stream: tc.stream, Adopted: tc.mirror}))

@@ -20,7 +20,7 @@ func costRouter(scores map[string]float64, endpoints ...endpick.Endpoint) *endpi
 // Many at once: no endpoint ever has more than its two, each is used, and who finds no room is told
 // so.
 func TestMaxInFlight(t *testing.T) {
-	r := costRouter(map[string]float64{"a": 1}, endpick.Endpoint{ID: "a", MaxInFlight: 2}, endpick.Endpoint{ID: "b", MaxInFlight: 2})
+	r := costRouter(map[string]float64{"a": 1}, endpick.Endpoint{ID: "a", MaxInFlight: 2}, endpick.Endpoint{ID: "b", MaxInFlight: 2, Tier: 2})
 	var inFlight [2]atomic.Int32
 	var served, full atomic.Int32
 	var all sync.WaitGroup
@@ -103,6 +103,7 @@ func TestOperatorsDecideFirst(t *testing.T) {
 	assert.Equal(t, &endpick.ContextError{Model: "m", InputTokens: 1001, MaxContext: 800}, err)
 	_, err = r.Route(endpick.Request{Model: "m", InputTokens: 1001, Exclude: []string{"b"}})
 	assert.ErrorAs(t, err, new(*endpick.NoEndpointError), "it might have fitted there")
+	assert.Equal(t, uint64(2), r.Stats().NoEndpoint)
 
 	r = costRouter(map[string]float64{"b": 1}, named("a", "b")...)
 	assert.Equal(t, "b", rig.Must(r.Route(endpick.Request{})).Endpoint().ID)

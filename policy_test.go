@@ -110,7 +110,7 @@ func TestBadStages(t *testing.T) {
 		return p
 	}
 	pick := func(i int) endpick.Policy {
-		p := by(leastLoaded)
+		p := filter(func(c list) list { return c[:2] })
 		p.Picker = pickFunc(func(*endpick.Request, []endpick.Candidate, []float64) int { return i })
 		return p
 	}
@@ -136,9 +136,9 @@ func TestBadStages(t *testing.T) {
 		{"filter: one twice", filter(func(c list) list { return append(c[:2], c[0]) }), "", broken},
 		{"filter: cleared", filter(func(c list) list { clear(c); return c }), "", broken},
 		{"filter: cleared, and nothing", filter(func(c list) list { clear(c[1:]); return nil }), "", broken},
-		{"picker: below", pick(-1), "", "endpick_test.pickFunc picked index -1 of 3 candidates"},
-		{"picker: above", pick(3), "", "endpick_test.pickFunc picked index 3 of 3 candidates"},
-		{"picker: last", pick(2), "c", ""},
+		{"picker: below", pick(-1), "", "endpick_test.pickFunc picked index -1 of 2 candidates"},
+		{"picker: above", pick(2), "", "endpick_test.pickFunc picked index 2 of 2 candidates"},
+		{"picker: last", pick(1), "b", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var said []error
@@ -196,6 +196,8 @@ func TestFiltersBesideABrokenOne(t *testing.T) {
 	}
 	assert.Equal(t, map[string]string{"d": "", "c": "filter", "a": "filter"}, removed, "b was lost")
 	l.Done(endpick.Outcome{})
+	rig.Must(r.Route(endpick.Request{})).Done(endpick.Outcome{})
+	assert.EqualValues(t, 4, r.Stats().StageErrors, "they are asked again")
 	requireQuiet(t, r)
 }
 
