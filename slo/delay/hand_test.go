@@ -3,6 +3,7 @@ package delay
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -206,6 +207,50 @@ func TestWhoIsDisplaced(t *testing.T) {
 	}
 }
 
+// What a server says of its models holds until more was sent there, and what it does not know yet holds
+// beside it.
+func TestWhereModelsAre(t *testing.T) {
+	at := func(second int64) time.Time { return time.Unix(1e9+second, 0) }
+	e := &endpick.Endpoint{ID: "a", Variant: "x", Residents: []endpick.Resident{{Model: "m", State: endpick.InMemory, Until: at(10)}, {Model: "n"}}}
+	var s residents
+	s.hear(e)
+	is := func(want endpick.Residency, model, second int64, why string) {
+		state, _ := s.state(e, &e.Residents[model], nanoseconds(at(second)), 0)
+		assert.Equal(t, want, state, why)
+	}
+	is(endpick.InMemory, 0, 10, "until then")
+	is(endpick.OnDisk, 0, 11, "nobody has asked for it")
+	for i := range e.Residents {
+		s.sent(e, &e.Residents[i], nanoseconds(at(9)), &endpick.Request{})
+	}
+	is(endpick.InMemory, 0, 11, "it is in use")
+	is(endpick.Loading, 1, 11, "for a request")
+	s.left("n", false)
+	is(endpick.OnDisk, 1, 11, "which has left")
+	s.answered("n", nanoseconds(at(9)))
+	is(endpick.InMemory, 1, 11, "it has answered")
+	e.Residents = slices.Clone(e.Residents)
+	s.hear(e)
+	is(endpick.OnDisk, 1, 11, "as the server says, if not when this was so")
+	s.hear(&endpick.Endpoint{Residents: e.Residents[1:]})
+	assert.NotNil(t, s.of("m"), "there is a request")
+
+	d := newLone(t)
+	require.NoError(t, d.router.Update(*e))
+	d.m.Score(&endpick.Request{Model: "n"}, d.router.AppendCandidates(nil), make([]float64, 1))
+	assert.Empty(t, d.m.pending, "a request that no router routes loads nothing")
+	for range 2 {
+		d.begin(600, 30).Done(endpick.Outcome{Status: endpick.Canceled})
+	}
+	d.begin(600, 30)
+	assert.Zero(t, d.label(requests, 1, func() { d.begin(600, 30) }), "it has waited: the model answers one at a time")
+	require.NoError(t, d.router.Add(endpick.Endpoint{ID: "b", Variant: "y", Residents: []endpick.Resident{
+		{Model: "m", State: endpick.InMemory}, {Model: "n", State: endpick.InMemory},
+	}}))
+	of := decision{m: d.m, req: &endpick.Request{}, candidates: d.router.AppendCandidates(nil), variantState: &variantState{variant: "x"}}
+	assert.Equal(t, 1, of.ever(), "others are another kind")
+}
+
 // matched are candidates that hold so many tokens of a prompt.
 func matched(depths ...int) (cs []endpick.Candidate) {
 	for i, h := range depths {
@@ -228,9 +273,9 @@ func TestRecomputingIsOfTheServersThatCompute(t *testing.T) {
 	}
 	assert.Equal(t, 1.0, d.m.learned.recomputing(), "in prompt tokens, as long as nothing is known")
 	const keep = 1 - 1.0/recent
-	for i, want := range []float64{0.6, (0.6*keep + 0.9) / (keep + 1)} {
+	for i, want := range []float64{0.6, (0.6*keep + 0.9*32/31) / (keep + 32.0/31)} { // each tenant has a vote
 		others := []string{"b", "a"}[i : i+1]
-		l := rig.Must(d.router.Route(endpick.Request{Model: "m", InputTokens: 1000, Stream: true, Exclude: others}))
+		l := rig.Must(d.router.Route(endpick.Request{Model: "m", InputTokens: 1000, Stream: true, Exclude: others, Tenant: others[0]}))
 		d.now = d.now.Add(time.Second)
 		l.FirstToken()
 		assert.InDelta(t, want, d.m.learned.recomputing(), 1e-9)

@@ -1,6 +1,7 @@
 package delay
 
 import (
+	"cmp"
 	"sync"
 	"testing"
 	"time"
@@ -133,15 +134,18 @@ func TestLabelsOfStreams(t *testing.T) {
 
 // Requests of other routers, known from a report, decode too.
 func TestLabelsBesideOthers(t *testing.T) {
-	d := newLone(t)
-	require.NoError(t, d.router.Report("a", endpick.Load{Running: 3}))
-	l := d.route(1000, 20, true) // the three are assumed to have its size
-	d.at(1)
-	x := d.label(requests, 1, l.FirstToken)
-	d.check("first token", amounts{requests: 1, tokens: 1000, attention: 5e5, steps: 1.5, batches: 1.5 * 3, contexts: 1.5 * 3 * 1}, x)
-	d.at(2)
-	x = d.label(steps, 10, func() { l.Done(endpick.Outcome{OutputTokens: 11}) })
-	d.check("the rest", amounts{steps: 10, batches: 10 * 4, contexts: 10 * 4 * 1010}, x)
+	for _, usual := range []float64{0, 500} { // 0: not known; then the three are assumed to have its size
+		d := newLone(t)
+		d.m.learned.common.size.fade(usual, min(usual, 1), memory)
+		require.NoError(t, d.router.Report("a", endpick.Load{Running: 3}))
+		l := d.route(1000, 20, true)
+		d.at(1)
+		x := d.label(requests, 1, l.FirstToken)
+		d.check("first token", amounts{requests: 1, tokens: 1000, attention: 5e5, steps: 1.5, batches: 1.5 * 3, contexts: 1.5 * 3 * max(usual, 1)}, x)
+		d.at(2)
+		x = d.label(steps, 10, func() { l.Done(endpick.Outcome{OutputTokens: 11}) })
+		d.check("the rest", amounts{steps: 10, batches: 10 * 4, contexts: 10 * (1010 + 3*cmp.Or(usual, 1010))}, x)
+	}
 }
 
 // Who decodes beside a response is averaged over the time until it is reported done, which may
@@ -235,10 +239,12 @@ func TestLabelsOfStreamsThatAreHeldBack(t *testing.T) {
 
 	d.at(10)
 	assert.NotZero(t, d.label(requests, 1, func() { held.Tokens(8) }), "a few may come together")
-	held.Done(endpick.Outcome{Status: endpick.Canceled})
+	d.at(12)
+	x = d.label(steps, 30, func() { held.Done(endpick.Outcome{OutputTokens: 31}) })
+	d.check("since its first token", amounts{steps: 30, batches: 30, contexts: 30 * 615}, x)
 	several := rig.Must(d.router.Route(endpick.Request{InputTokens: 600, Stream: true, Responses: 2}))
 	assert.Zero(t, decoding())
-	d.at(11)
+	d.at(13)
 	assert.NotZero(t, d.label(requests, 1, func() { several.Tokens(16) }), "of two responses")
 }
 
@@ -256,8 +262,11 @@ func TestLabelsOfAdoptedResponses(t *testing.T) {
 		for _, stream := range []bool{false, true} { // what came long ago, of which a new gateway hears, is no arrival
 			d := newLone(t)
 			l := rig.Must(d.router.Route(endpick.Request{Model: "m", InputTokens: 600, Stream: stream, Adopted: &adopted}))
+			d.at(1)
 			l.FirstToken()
-			l.Done(endpick.Outcome{})
+			d.at(2)
+			l.Done(endpick.Outcome{OutputTokens: 31})
+			assert.Equal(t, !adopted.Mirrored, d.m.learned.common.labels > 0, "%+v", adopted)
 			want := map[bool]float64{true: 1}[adopted.Took > 0 || !adopted.Mirrored]
 			assert.Equal(t, want, d.m.learned.common.arrivals.count+d.m.learned.find(kindName{model: "m"}).arrivals.count, "%+v", adopted)
 		}
@@ -462,7 +471,7 @@ func TestCrowdedServersTeachNothing(t *testing.T) {
 		{endpick.Load{KVUsage: 0.5}, 1000, true}, {endpick.Load{KVUsage: 0.95}, 1000, false}, {endpick.Load{KVUsage: 0.95}, 0, true},
 	} {
 		d := newLone(t)
-		require.NoError(t, d.router.Update(endpick.Endpoint{ID: "a", KVTokens: 100_000}))
+		require.NoError(t, d.router.Update(endpick.Endpoint{ID: "a", KVTokens: 100_000, Residents: []endpick.Resident{{Model: "m", State: endpick.InMemory}}}))
 		require.NoError(t, d.router.Report("a", x.load))
 		if x.size > 0 {
 			d.m.learned.common.size.add(x.size, 1)

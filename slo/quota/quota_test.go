@@ -56,7 +56,7 @@ func open(config quota.Config) *shop {
 func all(l quota.Limits) func(string) quota.Limits { return func(string) quota.Limits { return l } }
 
 func (s *shop) route(tenant string, input, expected int) (endpick.Lease, error) {
-	return s.Route(endpick.Request{Tenant: tenant, InputTokens: input, ExpectedOutputTokens: expected, Stream: true})
+	return s.Route(endpick.Request{Tenant: tenant, InputTokens: input, ExpectedOutputTokens: expected, Responses: 2, Stream: true})
 }
 
 func (s *shop) left(tenant string) float64 {
