@@ -162,6 +162,9 @@ func TestLateChecksOfWhoIsBusy(t *testing.T) {
 	late(c, true, false)
 	late(c, true, false)
 	assert.Equal(t, Unfit, c.state("a"), "it does not even connect")
+	c.check("a", nil)
+	c.send("a") // a trial
+	assert.Empty(t, c.hanging())
 }
 
 // How long a full endpoint is avoided: for as long as it says, or a moment.
@@ -240,7 +243,10 @@ func TestTrialsThatSayNothing(t *testing.T) {
 	trial := c.send("a")
 	c.served(trial, true, time.Millisecond)
 	c.play("a", "uuu")
-	assert.True(t, c.IsOut("a"))
+	trial.Ended(Served)
+	c.send("a").Because(os.ErrClosed).Ended(Broken)
+	assert.True(t, c.IsOut("a"), "it was served before")
+	assert.Equal(t, os.ErrClosed, c.status("a").Err)
 	trial.Ended(Undecided)
 	assert.True(t, c.status("a").NextTrial.After(c.at))
 }
