@@ -307,6 +307,7 @@ func TestWhatIsNotResumed(t *testing.T) {
 		"a seed":                              {body: chat(`,"seed":7`)},
 		"a schema":                            {body: chat(`,"response_format":{"type":"json_object"}`)},
 		"a grammar":                           {body: chat(`,"guided_regex":"a*"`)},
+		"no response at all":                  {body: chat(`,"max_tokens":0`)},
 		"log probabilities":                   {body: chat(`,"logprobs":true`)},
 		"two responses":                       {body: chat(`,"n":2`)},
 		"a tool that must be called":          {body: chat(`,"tool_choice":"required"`)},

@@ -449,16 +449,18 @@ func TestUsageOfSeveralChoices(t *testing.T) {
 func TestLengthsOfStreams(t *testing.T) {
 	for _, x := range []struct {
 		path, body string
-		stays      bool
+		stays      [2]bool // the second: although it may go on elsewhere
 	}{
-		{"/v1/chat/completions", `{"model":"m","stream":true,"messages":[{}]}`, false},
-		{"/v1/chat/completions", `{"model":"m","stream":true,"stream_options":{"include_usage":true},"messages":[{}]}`, true},
-		{"/v1/messages", `{"model":"m","stream":true,"messages":[{}]}`, true},
+		{"/v1/chat/completions", `{"model":"m","stream":true,"messages":[{}]}`, [2]bool{}},
+		{"/v1/chat/completions", `{"model":"m","stream":true,"stream_options":{"include_usage":true},"messages":[{}]}`, [2]bool{true, false}},
+		{"/v1/messages", `{"model":"m","stream":true,"messages":[{}]}`, [2]bool{true, true}},
 	} {
-		m := newTalk(t).ask(x.path, x.body, nil).Meter(endpick.Lease{}, time.Now)
-		h := http.Header{"Content-Type": {EventStream}, "Content-Length": {"7"}}
-		assert.True(t, m.Header(http.StatusOK, h))
-		assert.Equal(t, x.stays, h.Get("Content-Length") == "7", x)
+		for i, stays := range x.stays {
+			m := newTalkWith(t, Config{Resume: i == 1}).ask(x.path, x.body, nil).Meter(endpick.Lease{}, time.Now)
+			h := http.Header{"Content-Type": {EventStream}, "Content-Length": {"7"}}
+			assert.True(t, m.Header(http.StatusOK, h))
+			assert.Equal(t, stays, h.Get("Content-Length") == "7", x)
+		}
 	}
 	// A response of an API without streams is passed on, whatever type it claims.
 	m := newTalk(t).ask("/v1/embeddings", `{"model":"m","input":"x"}`, nil).Meter(endpick.Lease{}, time.Now)

@@ -124,7 +124,7 @@ func TestAResponseIsFoundBeforeItHasEnded(t *testing.T) {
 		{"it goes on", "", "a", func(*Meter) {}},
 		{"its client has left", "", "a", func(m *Meter) { m.Outcome(endpick.Canceled) }},
 		{"its server has broken off", "", "a", func(m *Meter) { m.Outcome(endpick.Failed) }},
-		{"it has ended", "", "a", func(m *Meter) {
+		{"it has ended", `,"store":true`, "a", func(m *Meter) {
 			m.Feed(nil, []byte(events(`{"type":"response.completed","response":{"id":"resp_1","output":[]}}`)))
 			m.Outcome(endpick.Completed)
 		}},

@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"cmp"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -82,6 +84,10 @@ func TestARestBreaksOff(t *testing.T) {
 		assert.Contains(t, string(c.body), left)
 		assert.Equal(t, []any{began, 0}, []any{c.beginning.firstAt, c.promptBytes}, "and a rest's prompt says nothing of lengths")
 	}
+	m := c.Meter(endpick.Lease{}, clock)
+	feed(m, "content-type: text/event-stream\n\ndata: {\"choices\":[{\"delta\":{\"content\":\"d\"}}]}", 1<<10)
+	assert.Equal(t, io.ErrUnexpectedEOF, rig.Err(m.End(nil)))
+	assert.Nil(t, c.Resume(m), "the client has not got all that was read")
 }
 
 // feed passes a recorded response to a meter, in pieces, and returns what the client gets.
