@@ -25,8 +25,7 @@ func TestAdopted(t *testing.T) {
 			})},
 		}
 		r, c := newRouter(endpick.Config{Endpoints: named("a", "b"), Policy: policy})
-		_, err := r.Route(endpick.Request{})
-		require.ErrorAs(t, err, new(*endpick.RejectedError))
+		require.ErrorAs(t, rig.Err(r.Route(endpick.Request{})), new(*endpick.RejectedError))
 
 		var receipt endpick.Receipt
 		lease := rig.Must(r.Route(endpick.Request{

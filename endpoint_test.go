@@ -209,8 +209,7 @@ func TestEndpointValidation(t *testing.T) {
 		assert.Empty(t, r.Endpoints())
 		_, ok := r.Ref(c.endpoint.ID)
 		assert.False(t, ok)
-		_, err = endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{c.endpoint}})
-		assert.EqualError(t, err, c.text)
+		assert.EqualError(t, rig.Err(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{c.endpoint}})), c.text)
 	}
 }
 

@@ -27,8 +27,7 @@ func TestConfigValidation(t *testing.T) {
 	assert.ErrorAs(t, err, new(*endpick.EndpointError))
 
 	r = rig.Must(endpick.New(endpick.Config{}))
-	_, err = r.Route(endpick.Request{})
-	assert.ErrorAs(t, err, new(*endpick.NoEndpointError))
+	assert.ErrorAs(t, rig.Err(r.Route(endpick.Request{})), new(*endpick.NoEndpointError))
 	for _, err := range []error{r.Drain("x"), r.Resume("x"), r.Remove("x"), r.Report("x", endpick.Load{})} {
 		assert.EqualError(t, err, `endpick: endpoint "x" is unknown`)
 		assert.ErrorIs(t, err, endpick.ErrUnknownEndpoint)

@@ -69,8 +69,7 @@ func TestHeadroom(t *testing.T) {
 
 func TestHeadroomConfig(t *testing.T) {
 	for _, c := range []slo.HeadroomConfig{{TTFTWeight: -0.1}, {TTFTWeight: 1}, {TTFTWeight: nan}, {OutputTokens: -1}} {
-		_, err := slo.NewHeadroom(c)
-		require.ErrorAs(t, err, new(*endpick.ConfigError))
+		require.ErrorAs(t, rig.Err(slo.NewHeadroom(c)), new(*endpick.ConfigError))
 	}
 }
 

@@ -15,11 +15,9 @@ import (
 func TestStagesBelongToOneRouter(t *testing.T) {
 	h := rig.Must(slo.NewHeadroom(slo.HeadroomConfig{}))
 	fit := endpick.Policy{Scorers: []endpick.Weighted{{Scorer: rig.Must(slo.NewBestFit(slo.BestFitConfig{Headroom: h})), Weight: 1}}}
-	_, err := endpick.New(endpick.Config{Policy: fit})
-	require.NoError(t, err)
+	require.NoError(t, rig.Err(endpick.New(endpick.Config{Policy: fit})))
 	warm := endpick.Policy{Filters: []endpick.Filter{rig.Must(slo.NewWarmup(slo.WarmupConfig{}))}}
-	_, err = endpick.New(endpick.Config{Policy: warm})
-	require.NoError(t, err)
+	require.NoError(t, rig.Err(endpick.New(endpick.Config{Policy: warm})))
 	for name, p := range map[string]endpick.Policy{
 		"the same scorer": fit,
 		"a tier":          {Filters: []endpick.Filter{rig.Must(slo.NewTier(slo.TierConfig{Headroom: h}))}},

@@ -39,7 +39,6 @@ func TestTier(t *testing.T) {
 
 func TestTierConfig(t *testing.T) {
 	for _, e := range []float64{-0.1, 1, nan} {
-		_, err := slo.NewTier(slo.TierConfig{Exploration: e})
-		require.ErrorAs(t, err, new(*endpick.ConfigError))
+		require.ErrorAs(t, rig.Err(slo.NewTier(slo.TierConfig{Exploration: e})), new(*endpick.ConfigError))
 	}
 }

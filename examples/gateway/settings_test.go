@@ -167,8 +167,7 @@ tenants:
 func TestSettingsWithAMistake(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "gateway.yaml")
-	_, err := parseSettings(path, []byte(goodSettings))
-	require.NoError(t, err)
+	require.NoError(t, rig.Err(parseSettings(path, []byte(goodSettings))))
 	end := 1 + strings.Count(goodSettings, "\n")
 	for _, tc := range []struct {
 		name, old, new string

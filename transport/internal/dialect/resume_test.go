@@ -19,13 +19,11 @@ import (
 // Streams of real engines that broke off after three words, what was asked for then, the rest as engines said
 // it, and what the client got.
 func TestResumedStreamsOfEngines(t *testing.T) {
-	files, err := filepath.Glob("testdata/resumed/*.txt")
-	require.NoError(t, err)
+	files := rig.Must(filepath.Glob("testdata/resumed/*.txt"))
 	require.Len(t, files, 6)
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			b, err := os.ReadFile(file)
-			require.NoError(t, err)
+			b := rig.Must(os.ReadFile(file))
 			sections := strings.SplitN(string(b), "=>\n", 5)
 			head, body, _ := strings.Cut(sections[0], "\n\n")
 			_, path := cutMethod(head)
@@ -33,10 +31,8 @@ func TestResumedStreamsOfEngines(t *testing.T) {
 			if strings.HasPrefix(filepath.Base(file), "llamacpp") {
 				engine = "llama.cpp"
 			}
-			router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Engine: engine}}})
-			require.NoError(t, err)
-			lease, err := router.Route(endpick.Request{})
-			require.NoError(t, err)
+			router := rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Engine: engine}}}))
+			lease := rig.Must(router.Route(endpick.Request{}))
 			defer lease.Done(endpick.Outcome{})
 			for _, size := range []int{1, 100, 1 << 20} {
 				w := newTalkWith(t, Config{Resume: true})
@@ -51,8 +47,7 @@ func TestResumedStreamsOfEngines(t *testing.T) {
 				require.NoError(t, rest.Prompt(t.Context()))
 				m := rest.Meter(lease, clock)
 				got = append(got, feed(m, sections[3], size)...)
-				got, err = m.End(got)
-				require.NoError(t, err)
+				got = rig.Must(m.End(got))
 				asked := string(rest.body) + "\n"
 				if *update {
 					b := strings.Join([]string{sections[0], sections[1], asked, sections[3], string(got)}, "=>\n")
