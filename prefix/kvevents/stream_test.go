@@ -141,6 +141,9 @@ func TestStreamRestarts(t *testing.T) {
 	for name := range 3 {
 		p.say(t, s, false, name)
 	}
+	s.stale()
+	s.connected()
+	require.Equal(t, []any{precise.Whole, p.has, uint64(0)}, []any{sink.knows, sink.has, s.stats.Restarts}, "it is the same, after long")
 	// Another process in its place has published as much.
 	p = newProcess(100)
 	for name := range 3 {

@@ -210,7 +210,7 @@ func blocksOf(seed uint64, n int) (blocks []uint64) {
 }
 
 func TestReplicas(t *testing.T) {
-	_, a, b := two(t, func(c *replica.Config, _ *endpick.Config) { c.Name = "a" }, nil)
+	bus, a, b := two(t, func(c *replica.Config, _ *endpick.Config) { c.Name = "a" }, nil)
 	assert.Equal(t, "a", b.replica.Status().Peers[0].Name)
 
 	blocks := blocksOf(1, 20)
@@ -245,6 +245,12 @@ func TestReplicas(t *testing.T) {
 
 	st := b.Stats()
 	assert.Equal(t, [2]uint64{2, 1}, [2]uint64{st.Routed, st.Mirrored})
+
+	c := start(t, bus, func(c *replica.Config, _ *endpick.Config) { c.DisableIndex = true })
+	meet(t, a, b, c)
+	rig.Must(a.Route(endpick.Request{Blocks: turn, Exclude: others(id)}))
+	eventually(t, "one without an index hears of load", func() bool { return c.inFlight(id).Requests == 1 })
+	assert.Zero(t, c.held(id, turn))
 }
 
 func others(id string) (ids []string) {

@@ -39,7 +39,6 @@ func (r *Replica) Run(ctx context.Context, router *endpick.Router, bus Bus) erro
 			return errors.New("replica: Config.Health is over another router")
 		}
 		h.Core().Tell(r.tellOutcome)
-		defer h.Core().Tell(nil)
 	}
 	for {
 		s := &session{replica: r, router: router, inbox: make(chan []byte, maxInbox)}

@@ -117,7 +117,6 @@ func (s *session) do(e *protocol.Effect) {
 	case protocol.Holds:
 		// A past request, for stages that remember what endpoints hold. Its prompt was
 		// computed, and charged, then.
-		e.Request.Stream = true
 		if lease, err := s.router.Route(e.Request); err == nil {
 			lease.FirstToken()
 			lease.Done(endpick.Outcome{InputTokens: 1})

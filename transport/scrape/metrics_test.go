@@ -179,6 +179,8 @@ func TestPagesThatMakeNoSense(t *testing.T) {
 	}
 	p := rig.Must(parse(vllmRanks))
 	assert.ErrorIs(t, rig.Err(p.load(&endpick.Endpoint{Ranked: true, Rank: 7}, &known)), ErrNoSignal, "a rank that is not there")
+	p = rig.Must(parse("vllm:num_requests_running 1"))
+	assert.ErrorIs(t, rig.Err(p.load(&endpick.Endpoint{Ranked: true, Rank: 1}, &known)), ErrNoSignal, "it is the first one's")
 }
 
 // Of duplicate series the largest counts, but NaN is not hidden by another

@@ -58,7 +58,7 @@ const (
 func (s *server) ended(now time.Time, interval time.Duration, size int64, failed bool) {
 	s.busy = false
 	if failed {
-		s.pause = min(max(2*s.pause, interval), max(maxPause, interval))
+		s.pause = min(max(2*s.pause, interval), maxPause)
 	} else {
 		s.pause = 0
 	}

@@ -105,6 +105,14 @@ func TestGarbageCostsTheSignalAndNothingElse(t *testing.T) {
 	router, p, errs := newPoller(scrape.Config{MaxBytes: 1000, Timeout: time.Minute}, e,
 		endpick.Endpoint{ID: "bad", Address: "http://bad"}, endpick.Endpoint{ID: "good", Address: "h2c://good"})
 	badLoad, panicked := errors.New("an endpick.LoadError"), errors.New("a panic")
+	elsewhere := func(path string) func(*http.Request) (*http.Response, error) {
+		return func(r *http.Request) (*http.Response, error) {
+			if r.URL.Path == path {
+				return says(load(1, 2, 0.3))(r)
+			}
+			return says("[]")(r)
+		}
+	}
 	for name, tc := range map[string]struct {
 		engine   func(*http.Request) (*http.Response, error)
 		want     error
@@ -125,12 +133,7 @@ func TestGarbageCostsTheSignalAndNothingElse(t *testing.T) {
 		"usage above one":    {says(load(1, 3, 42)), badLoad, endpick.RunningSignal | endpick.WaitingSignal},
 		"not a number":       {says(strings.Replace(load(1, 3, 0.5), "0.5", "NaN", 1)), badLoad, endpick.RunningSignal | endpick.WaitingSignal},
 		"all that there was": {says(load(1, 2, 0.3)), nil, allSignals},
-		"trtllm-serve": {func(r *http.Request) (*http.Response, error) {
-			if r.URL.Path == "/prometheus/metrics" {
-				return says(load(1, 2, 0.3))(r)
-			}
-			return says("[]")(r)
-		}, nil, allSignals},
+		"trtllm-serve":       {elsewhere("/prometheus/metrics"), nil, allSignals},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e["bad"] = says(load(7, 3, 0.4))
@@ -163,6 +166,13 @@ func TestGarbageCostsTheSignalAndNothingElse(t *testing.T) {
 			l.Done(endpick.Outcome{})
 		})
 	}
+	e["bad"] = elsewhere("/prometheus/metrics")
+	p.Poll(t.Context())
+	e["bad"] = elsewhere("/metrics") // another engine, in its place
+	p.Poll(t.Context())
+	p.Poll(t.Context())
+	assert.Len(t, errs.Take(), 1)
+	assert.Equal(t, allSignals, candidates(router)["bad"].Reported)
 }
 
 // engines is an http.RoundTripper to servers by name: time in a synctest bubble
