@@ -210,6 +210,8 @@ func TestAVariantThatGaveWay(t *testing.T) {
 	heir := w.candidate((*w.latency.variants.Load())[0].name, 0)
 	require.Nil(t, findVariant(*w.latency.variants.Load(), "old"))
 	require.Zero(t, w.predict(whole, &heir).Has&endpick.E2E)
+	w.finish(whole, heir)
+	require.Zero(t, w.predict(whole, &heir).Has&endpick.E2E, "nor after its first one")
 	w.answer(e, 0)
 	labels := w.labels()
 	w.latency.Done(e, &endpick.Outcome{})

@@ -34,6 +34,7 @@ func TestAShiftCorrectsWhatCameBeforeAndNothingElse(t *testing.T) {
 		}
 	}
 	require.Len(t, c.learner.window.y, len(raw))
+	require.True(t, c.learner.hurry.Load(), "the next label brings a model of it")
 
 	// The model in force does not know the shift yet; until another does, it is not corrected
 	// twice.
