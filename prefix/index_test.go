@@ -86,10 +86,10 @@ func TestIndexEvictsLeavesFirst(t *testing.T) {
 	s.route(0, 1, 2) // 3 is the oldest now
 	s.route(0, 7, 8, 9, 10)
 	assert.Equal(t, []int{32}, s.match(1, 2, 3, 4))
-	s.route(0, 5)
-	assert.Equal(t, []int{16}, s.match(1, 2, 3, 4), "5 is new, 2 was the oldest")
+	s.route(0, 5, 6)
+	assert.Equal(t, []int{0}, s.match(1, 2, 3, 4), "5 and 6 are new, 1 and 2 were the oldest")
 	assert.Equal(t, []int{64}, s.match(7, 8, 9, 10))
-	assert.EqualValues(t, 3, s.Stats().Evicted)
+	assert.EqualValues(t, 4, s.Stats().Evicted)
 }
 
 func TestIndexBound(t *testing.T) {
