@@ -102,8 +102,7 @@ func (f *fleet) fill(b *testing.B, i int, id string) {
 	}
 	fresh := f.tokens / prefix.BlockTokens * 3 / 4
 	for n := 0; n < f.blocks; n += fresh {
-		l := rig.Must(p.route(endpick.Request{Model: id}))
-		l.Done(endpick.Outcome{})
+		rig.Must(p.route(endpick.Request{Model: id})).Done(endpick.Outcome{})
 	}
 }
 
@@ -114,8 +113,7 @@ func (f *fleet) check(b *testing.B) {
 	}
 	var receipt endpick.Receipt
 	p := f.prompt()
-	l := rig.Must(p.route(endpick.Request{Model: "llama", Receipt: &receipt}))
-	l.Done(endpick.Outcome{})
+	rig.Must(p.route(endpick.Request{Model: "llama", Receipt: &receipt})).Done(endpick.Outcome{})
 	holders := 0
 	for _, v := range receipt.Verdicts {
 		require.Contains(b, []int{0, f.tokens / 4}, v.Candidate.PrefixTokens, "three quarters are new")
@@ -246,8 +244,7 @@ func newTrainedFleet(b *testing.B, endpoints, tokens int) *fleet {
 	}
 	f.fillAll(b)
 	var receipt endpick.Receipt
-	l := rig.Must(f.prompt().route(endpick.Request{Model: "llama", Receipt: &receipt}))
-	l.Done(endpick.Outcome{})
+	rig.Must(f.prompt().route(endpick.Request{Model: "llama", Receipt: &receipt})).Done(endpick.Outcome{})
 	for _, v := range receipt.Verdicts {
 		require.Equal(b, endpick.TTFT|endpick.TPOT, v.Candidate.Prediction.Has)
 	}

@@ -98,8 +98,7 @@ func TestRouteReaps(t *testing.T) {
 	}
 	c.advance(time.Minute + 1)
 	for range 768/2 + 1 {
-		l := rig.Must(r.Route(endpick.Request{}))
-		l.Done(endpick.Outcome{})
+		rig.Must(r.Route(endpick.Request{})).Done(endpick.Outcome{})
 	}
 	for _, call := range []func(endpick.Lease){endpick.Lease.FirstToken, func(l endpick.Lease) { l.Tokens(0) }} {
 		l := rig.Must(r.Route(endpick.Request{}))

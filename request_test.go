@@ -40,8 +40,7 @@ func TestRequestValidation(t *testing.T) {
 		_, err := r.Route(Request{InputTokens: int(tooLong)})
 		assert.EqualError(t, err, "endpick: request: InputTokens is above 2^31 - 1")
 	}
-	lease := must(r.Route(Request{InputTokens: math.MaxInt32}))
-	lease.Done(Outcome{})
+	must(r.Route(Request{InputTokens: math.MaxInt32})).Done(Outcome{})
 }
 
 func TestRequestDefaults(t *testing.T) {

@@ -37,6 +37,5 @@ func TestEvaluate(t *testing.T) {
 		require.InEpsilon(t, 0.1, got[1000].TTFT.Seconds(), 0.01)
 		require.InEpsilon(t, 0.2, got[1001].TTFT.Seconds(), 0.01)
 	}
-	got := rig.Must(Evaluate(samples[:1000], false))
-	require.Equal(t, make([]endpick.Prediction, 1000), got, "too few")
+	require.Equal(t, make([]endpick.Prediction, 1000), rig.Must(Evaluate(samples[:1000], false)), "too few")
 }

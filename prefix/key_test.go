@@ -22,8 +22,7 @@ func TestKeyText(t *testing.T) {
 	text := "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"
 	k := rig.Must(prefix.ParseKey(text))
 	assert.Equal(t, text, k.Reveal())
-	upper := rig.Must(prefix.ParseKey(strings.ToUpper(text)))
-	assert.Equal(t, hashOf(k), hashOf(upper))
+	assert.Equal(t, hashOf(k), hashOf(rig.Must(prefix.ParseKey(strings.ToUpper(text)))))
 
 	drawn := prefix.NewKey()
 	shared := rig.Must(prefix.ParseKey(drawn.Reveal()))
@@ -53,8 +52,7 @@ func TestKeyRefused(t *testing.T) {
 func TestKeyOfTheProcess(t *testing.T) {
 	var zero prefix.Key
 	assert.Equal(t, hashOf(zero), hashOf(prefix.Key{}))
-	same := rig.Must(prefix.ParseKey(zero.Reveal()))
-	assert.Equal(t, hashOf(zero), hashOf(same))
+	assert.Equal(t, hashOf(zero), hashOf(rig.Must(prefix.ParseKey(zero.Reveal()))))
 	nothing := rig.Must(prefix.ParseKey(strings.Repeat("0", 64)))
 	all := []prefix.Key{zero, nothing, prefix.NewKey(), prefix.NewKey()}
 	for i := range all {
@@ -88,8 +86,7 @@ func TestKeyIsNotPrintedByAccident(t *testing.T) {
 				require.NotContains(t, printed, look, "%s of %T", format, v)
 			}
 		}
-		text := rig.Must(json.Marshal(v))
-		require.NotContains(t, string(text), key.Reveal()[:8])
+		require.NotContains(t, string(rig.Must(json.Marshal(v))), key.Reveal()[:8])
 	}
 	assert.Regexp(t, "^key [0-9a-f]{8}$", key.String())
 	assert.NotContains(t, key.Reveal(), strings.TrimPrefix(key.String(), "key "))

@@ -247,15 +247,13 @@ func TestRoundRobinRotates(t *testing.T) {
 	assert.ElementsMatch(t, []string{"server-0", "server-1", "server-2", "server-3"}, first)
 	for range 3 {
 		for _, want := range first {
-			l := rig.Must(r.Route(endpick.Request{}))
-			assert.Equal(t, want, l.Endpoint().ID)
+			assert.Equal(t, want, rig.Must(r.Route(endpick.Request{})).Endpoint().ID)
 		}
 	}
 	// A new endpoint is next, even in a reused slot.
 	require.NoError(t, r.Remove(first[0]))
 	require.NoError(t, r.Add(endpick.Endpoint{ID: "new"}))
-	l := rig.Must(r.Route(endpick.Request{}))
-	assert.Equal(t, "new", l.Endpoint().ID)
+	assert.Equal(t, "new", rig.Must(r.Route(endpick.Request{})).Endpoint().ID)
 }
 
 // held matches a fixed number of tokens on the endpoints of a set.

@@ -53,8 +53,7 @@ func TestBestFitScores(t *testing.T) {
 	got := score(rig.Must(slo.NewBestFit(slo.BestFitConfig{})), streamed, parts)
 	assert.Equal(t, []float64{0, 1, 0}, got)
 	streamed.Stream = false
-	got = score(rig.Must(slo.NewBestFit(slo.BestFitConfig{})), streamed, parts)
-	assert.Equal(t, []float64{1, 0, 0}, got)
+	assert.Equal(t, []float64{1, 0, 0}, score(rig.Must(slo.NewBestFit(slo.BestFitConfig{})), streamed, parts))
 }
 
 func TestBestFitConsidersNeighbours(t *testing.T) {

@@ -709,12 +709,10 @@ func TestAnUpgradedConnectionMayBeHalfClosed(t *testing.T) {
 	c := connect(t, front(t, w))
 	rig.Must(io.WriteString(c, "GET /v1/realtime HTTP/1.1\r\nHost: gateway\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"))
 	r := bufio.NewReader(c)
-	resp := rig.Must(http.ReadResponse(r, nil))
-	require.Equal(t, 101, resp.StatusCode)
+	require.Equal(t, 101, rig.Must(http.ReadResponse(r, nil)).StatusCode)
 	rig.Must(io.WriteString(c, "hello"))
 	require.NoError(t, c.CloseWrite())
-	answer := rig.Must(io.ReadAll(r))
-	assert.Equal(t, `you have said "hello"`, string(answer))
+	assert.Equal(t, `you have said "hello"`, string(rig.Must(io.ReadAll(r))))
 	w.idle(t)
 }
 

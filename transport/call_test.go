@@ -487,8 +487,7 @@ func TestOpenedWhenRead(t *testing.T) {
 		return src, nil
 	}}
 	assert.Zero(t, opened)
-	got := rig.Must(io.ReadAll(iotest.OneByteReader(r)))
-	assert.Equal(t, "text", string(got))
+	assert.Equal(t, "text", string(rig.Must(io.ReadAll(iotest.OneByteReader(r)))))
 	assert.Equal(t, 1, opened)
 
 	refused := errors.New("refused")

@@ -676,8 +676,7 @@ func TestCompressedEventsAreNotHeldUp(t *testing.T) {
 	rig.Must(io.ReadFull(resp.Body, got))
 	assert.Equal(t, role, string(got))
 	close(more)
-	rest := rig.Must(io.ReadAll(resp.Body))
-	assert.Equal(t, finish, string(rest))
+	assert.Equal(t, finish, string(rig.Must(io.ReadAll(resp.Body))))
 }
 
 // A WebSocket goes to a server that has the model in its URL.

@@ -526,8 +526,7 @@ func TestUpgradesThroughTheGateway(t *testing.T) {
 	c := startConfig(t, writeSettings(t, before(server.URL, "timeouts: {unread: 50ms, body: 50ms}\n")))
 	conn := dial(t, c.url, "GET /v1/realtime?model=m HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: test\r\n\r\n")
 	r := bufio.NewReader(conn)
-	resp := rig.Must(http.ReadResponse(r, nil))
-	require.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode)
+	require.Equal(t, http.StatusSwitchingProtocols, rig.Must(http.ReadResponse(r, nil)).StatusCode)
 	time.Sleep(100 * time.Millisecond) // longer than either limit
 	require.NoError(t, rig.Err(io.WriteString(conn, "hello")))
 	require.NoError(t, conn.(*net.TCPConn).CloseWrite())

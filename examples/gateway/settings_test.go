@@ -53,8 +53,7 @@ func TestDocumentedSettings(t *testing.T) {
 		assert.Regexp(t, `(?m)^`+name+`: .*\n?.*[Dd]efault: `+regexp.QuoteMeta(value), string(block[1]))
 	}
 
-	d = rig.Must(parseSettings(path, blocks[2][1]))
-	assert.Equal(t, "h100", d.Discover.Endpoint.Variant)
+	assert.Equal(t, "h100", rig.Must(parseSettings(path, blocks[2][1])).Discover.Endpoint.Variant)
 
 	// Every existing field is in the example or in the table below it.
 	for _, path := range settingsIn(reflect.TypeFor[settings](), "") {

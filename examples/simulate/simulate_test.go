@@ -384,8 +384,7 @@ func TestAgainst(t *testing.T) {
 	ours, theirs := rows[0].Seeds[0], rows[1].Seeds[0]
 	assert.Greater(t, *ours.PrefixHitRatio, *theirs.PrefixHitRatio+0.1)
 	assert.LessOrEqual(t, ours.Failed, 2)
-	drawn := rig.Must(os.ReadFile(plot))
-	assert.Contains(t, string(drawn), ">round-robin</text>")
+	assert.Contains(t, string(rig.Must(os.ReadFile(plot))), ">round-robin</text>")
 
 	var table strings.Builder
 	require.NoError(t, writeAgainst(&table, rows))

@@ -327,8 +327,7 @@ func TestConfig(t *testing.T) {
 			assert.Len(t, r.Findings, findings, "%d of blocks of %d", cached, block)
 		}
 	}
-	r := rig.Must(diagnose.Explain(few, diagnose.Config{Window: 900 * time.Millisecond}))
-	assert.Empty(t, r.Findings)
+	assert.Empty(t, rig.Must(diagnose.Explain(few, diagnose.Config{Window: 900 * time.Millisecond})).Findings)
 	for field, all := range map[string][]diagnose.Config{
 		"Price":            {{Price: -1}, {Price: math.Inf(1)}, {Price: math.NaN()}},
 		"CachedMultiplier": {{CachedMultiplier: 1.5}, {CachedMultiplier: -1}, {CachedMultiplier: math.NaN()}},

@@ -465,8 +465,7 @@ func TestTenantsAreRemembered(t *testing.T) {
 	require.Equal(t, "someone", remembered)
 	require.NotSame(t, unsafe.StringData(name), unsafe.StringData(remembered))
 	for i := range most + 10 {
-		lease := rig.Must(s.route(fmt.Sprint(i), 1, 0))
-		lease.Done(endpick.Outcome{})
+		rig.Must(s.route(fmt.Sprint(i), 1, 0)).Done(endpick.Outcome{})
 	}
 	require.Len(t, s.quota.Tenants(s.now), most)
 }

@@ -488,8 +488,7 @@ func TestDrainingIsTold(t *testing.T) {
 	defer cancel()
 	watch := rig.Must(healthv1.NewHealthClient(w.conn).Watch(watching, &healthv1.HealthCheckRequest{Service: "readiness"}))
 	for _, want := range []healthv1.HealthCheckResponse_ServingStatus{healthv1.HealthCheckResponse_SERVING, healthv1.HealthCheckResponse_NOT_SERVING} {
-		m := rig.Must(watch.Recv())
-		assert.Equal(t, want, m.GetStatus())
+		assert.Equal(t, want, rig.Must(watch.Recv()).GetStatus())
 		w.drain()
 	}
 	cancel()

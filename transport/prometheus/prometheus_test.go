@@ -156,8 +156,7 @@ func TestPage(t *testing.T) {
 	if *update {
 		require.NoError(t, os.WriteFile(golden, []byte(text), 0o644))
 	}
-	want := rig.Must(os.ReadFile(golden))
-	assert.Equal(t, string(want), text)
+	assert.Equal(t, string(rig.Must(os.ReadFile(golden))), text)
 }
 
 func TestReasons(t *testing.T) {
@@ -435,8 +434,7 @@ func TestHealth(t *testing.T) {
 	assert.Contains(t, page(t, gather(t, m)), `endpick_endpoint_share_ratio{endpoint="dead"} 1`)
 	for range 30 {
 		req := httptest.NewRequest(http.MethodPost, "http://gateway/v1/completions", strings.NewReader(`{"model":"m","prompt":"x"}`))
-		response := rig.Must(tr.RoundTrip(req))
-		require.NoError(t, response.Body.Close())
+		require.NoError(t, rig.Must(tr.RoundTrip(req)).Body.Close())
 	}
 	text := page(t, gather(t, m))
 	for _, want := range []string{

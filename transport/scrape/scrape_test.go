@@ -316,8 +316,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	defer s.Close()
 	router := rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: s.URL}}}))
 	var errs rig.List[error]
-	p := rig.Must(scrape.New(scrape.Config{Router: router, OnError: errs.Add}))
-	p.Poll(t.Context())
+	rig.Must(scrape.New(scrape.Config{Router: router, OnError: errs.Add})).Poll(t.Context())
 	assert.Zero(t, asked.Load())
 	assert.ErrorIs(t, one(t, errs.Take()), scrape.StatusError(http.StatusFound))
 }

@@ -96,8 +96,7 @@ func TestGates(t *testing.T) {
 	for name, want := range map[string]scorer.MatchGateConfig{
 		"aibrix": {Range: 8}, "preble": {Share: 0.5}, "sglang": {Share: 0.5, Range: 32, Ratio: 1.1},
 	} {
-		c := rig.Must(all.ByName(name))
-		assert.Equal(t, scorer.MatchGate(want), c.Policy.Filters[0], name)
+		assert.Equal(t, scorer.MatchGate(want), rig.Must(all.ByName(name)).Policy.Filters[0], name)
 	}
 }
 
@@ -157,7 +156,6 @@ func TestReuse(t *testing.T) {
 	c = rig.Must(all.Reuse("predicted-latency", endpick.Policy{}))
 	assert.NotNil(t, c.Policy.Matcher, "there was none to take over")
 	assert.NotNil(t, c.Policy.Predictor)
-	c = rig.Must(all.Reuse("random", learned.Policy))
-	assert.Nil(t, c.Policy.Matcher, "nobody would ask it")
+	assert.Nil(t, rig.Must(all.Reuse("random", learned.Policy)).Policy.Matcher, "nobody would ask it")
 	assert.ErrorAs(t, rig.Err(all.Reuse("no such", learned.Policy)), new(*endpick.ConfigError))
 }
