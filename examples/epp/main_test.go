@@ -22,6 +22,7 @@ import (
 	"github.com/endpick/endpick/scorer"
 	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/discover"
 	"github.com/endpick/endpick/transport/extproc"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
@@ -92,6 +93,7 @@ func TestOptions(t *testing.T) {
 	} {
 		assert.Equal(t, want, rig.Must(parse(append(strings.Fields(args), "-endpoints", "f"), io.Discard)).picker)
 	}
+	assert.Equal(t, &discover.DNS{Name: "models", Port: 8000}, rig.Must(parse([]string{"-dns", "models:8000"}, io.Discard)).source)
 }
 
 func TestMetrics(t *testing.T) {
