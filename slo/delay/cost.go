@@ -49,7 +49,7 @@ func (d *decision) cost(c *endpick.Candidate, x *cost) {
 	x.s = d.step * d.pace
 	x.fk = (d.kind.each[tokens]*f + d.kind.each[attention]*pairs) * d.pace
 	x.coming = d.rate * x.fk / 2
-	x.again = f * missing(c, d.endpoint, f+d.n) * d.again
+	x.again = f * d.lacking * d.again
 	x.load, x.back, x.loads = d.load(c, nil)
 }
 

@@ -207,12 +207,14 @@ func TestWhatDoesNotFitByHand(t *testing.T) {
 		m := newMarginal(Config{})
 		m.endpoints.At(endpick.EndpointRef{Slot: 1, Generation: 1}).filled = x.filled
 		c := busy
-		c.Endpoint = &endpick.Endpoint{KVTokens: x.size}
-		assert.InDelta(t, 2000*x.want, costOf(m, asked, c).again, 1e-9, x.name)
+		c.Endpoint = &endpick.Endpoint{KVTokens: x.size, Variant: "v"} // alone
+		assert.InDelta(t, 2000*x.want, costOf(m, asked, c).again, 1e-2, x.name)
+		c.Endpoint = &endpick.Endpoint{KVTokens: x.size} // beside one of which nothing is known
+		assert.InDelta(t, 2000*(1+x.want)/2, costOf(m, asked, c).again, 1e-2, x.name)
 	}
 	c := idle
-	c.Endpoint = &endpick.Endpoint{KVTokens: 1150}
-	assert.InDelta(t, 2000*0.5, costOf(newMarginal(Config{}), asked, c).again, 1e-9, "nothing was routed there yet")
+	c.Endpoint = &endpick.Endpoint{KVTokens: 1150, Variant: "v"}
+	assert.InDelta(t, 2000*0.5, costOf(newMarginal(Config{}), asked, c).again, 1e-2, "nothing was routed there yet")
 }
 
 // The naive twin works out the formula from the page, with nothing but the candidates.
@@ -238,7 +240,7 @@ func TestCostTwin(t *testing.T) {
 		}
 		req := endpick.Request{Model: "m", InputTokens: 16 * rapid.IntRange(1, 100).Draw(t, "blocks"), Stream: true}
 		var cs []endpick.Candidate
-		roots := 0.0
+		roots, e := 0.0, 0.0
 		for i := range rapid.IntRange(1, 5).Draw(t, "candidates") {
 			c := endpick.Candidate{Endpoint: &endpick.Endpoint{KVTokens: rapid.IntRange(0, 5000).Draw(t, "size")}, Ref: endpick.EndpointRef{Slot: uint32(i), Generation: 1}}
 			c.Running = float64(rapid.IntRange(0, 50).Draw(t, "running"))
@@ -247,7 +249,10 @@ func TestCostTwin(t *testing.T) {
 			m.endpoints.At(c.Ref).filled = positive("filled", 5000)
 			roots += math.Sqrt(c.Running)
 			cs = append(cs, c)
+			free := max(float64(c.Endpoint.KVTokens)-m.endpoints.Find(c.Ref).filled, 0)
+			e += 1 - min(free/float64(req.InputTokens-c.PrefixTokens+300), 1)
 		}
+		e /= float64(len(cs))
 		c, w, b := math.Sqrt(min(max(whole, 1), 10)), 1+math.Sqrt((first+rest)/first), math.Pow(roots/float64(len(cs)), 2)
 		at := req.At(start, 1, 1)
 		var least cost
@@ -262,8 +267,6 @@ func TestCostTwin(t *testing.T) {
 			f := float64(req.InputTokens) - held
 			k := (l.common.each[tokens]*f + l.common.each[attention]*f*(held+f/2)) / f
 			s := l.common.each[batches] + l.common.each[contexts]*(float64(req.InputTokens)+150)
-			free := max(float64(cs[i].Endpoint.KVTokens)-m.endpoints.Find(cs[i].Ref).filled, 0)
-			e := 1 - min(free/(f+300), 1)
 			lambda := float64(arrivals) / 10_000 / float64(len(cs))
 			bs := cs[i].Running
 			want := w*1000 + 300*1 + 300*s*bs + f*(k*c*(bs+lambda*k*f/2)+e*again*(c*b+w))

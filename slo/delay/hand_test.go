@@ -271,13 +271,13 @@ func TestRecomputingIsOfTheServersThatCompute(t *testing.T) {
 		k := d.m.learned.kinds.known[kindName{"m", variant}]
 		k.labels, k.each[tokens], k.each[attention] = 1, each, 0.001
 	}
-	assert.Equal(t, 1.0, d.m.learned.recomputing(), "in prompt tokens, as long as nothing is known")
+	assert.Equal(t, 1.0, d.m.learned.again.or(d.m.learned.common.each[tokens]), "in prompt tokens, as long as nothing is known")
 	const keep = 1 - 1.0/recent
 	for i, want := range []float64{0.6, (0.6*keep + 0.9*32/31) / (keep + 32.0/31)} { // each tenant has a vote
 		others := []string{"b", "a"}[i : i+1]
 		l := rig.Must(d.router.Route(endpick.Request{Model: "m", InputTokens: 1000, Stream: true, Exclude: others, Tenant: others[0]}))
 		d.now = d.now.Add(time.Second)
 		l.FirstToken()
-		assert.InDelta(t, want, d.m.learned.recomputing(), 1e-9)
+		assert.InDelta(t, want, d.m.learned.again.or(d.m.learned.common.each[tokens]), 1e-9)
 	}
 }

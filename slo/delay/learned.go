@@ -18,7 +18,7 @@ type learned struct {
 	firstClip clip
 
 	// According to the kind of server that each prompt went to:
-	again       mean // time of a recently computed prompt token
+	again       mean // time of a prompt token over those computed recently, wherever that was: fast ones may get the longer prompts
 	againClip   clip
 	freshClip   clip
 	idle, whole mean // time of responses on an idle server, and their actual time
@@ -88,11 +88,6 @@ func (l *learned) computed(r *lease) {
 	}
 }
 
-// recomputing is k̄: the mean time of a prompt token over those computed recently, wherever
-// that was. A single model of all kinds of server can't tell: if fast ones get the longer
-// prompts, a token seems to take nearly nothing.
-func (l *learned) recomputing() float64 { return l.again.or(l.common.each[tokens]) }
-
 // compare records how long a response took, and would have taken on an idle server.
 func (l *learned) compare(idle, whole, vote float64) {
 	idle = max(idle, 1e-3)
@@ -105,15 +100,13 @@ func (l *learned) compare(idle, whole, vote float64) {
 // crowding is c, by how much delays multiply. A delayed request stays longer and slows those
 // that come next, which stay longer, too: if a response takes twice as long as on an
 // idle server, so does a delay. But the router sends some of those that come next
-// elsewhere; the square root is a compromise.
+// elsewhere; the square root is a compromise. It is at most √10.
 func (l *learned) crowding() float64 {
 	if l.idle.weight == 0 {
 		return 1
 	}
-	return math.Sqrt(min(l.whole.sum/l.idle.sum, mostCrowding))
+	return math.Sqrt(min(l.whole.sum/l.idle.sum, 10))
 }
-
-const mostCrowding = 10
 
 // weight is w, how much a millisecond of waiting counts relative to one of decoding.
 // A wait is felt relative to what they are waiting for: shortening the time to

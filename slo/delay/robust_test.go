@@ -83,7 +83,7 @@ func (c *lone) state() []float64 {
 	k := l.kinds.known[kindName{model: "m"}]
 	return []float64{
 		c.m.weight(&asked), l.crowding(), l.lengths.of(&endpick.Request{}), l.lengths.of(&endpick.Request{ExpectedOutputTokens: 150}),
-		k.each[tokens] * 1000, k.of(&amounts{steps: 100, batches: 200, contexts: 100_000}), l.recomputing() * 1000,
+		k.each[tokens] * 1000, k.of(&amounts{steps: 100, batches: 200, contexts: 100_000}), l.again.or(l.common.each[tokens]) * 1000,
 	}
 }
 

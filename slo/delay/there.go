@@ -32,6 +32,7 @@ type variantState struct {
 	kind       *kind
 	step       float64 // s: how much longer a step takes with one more request of this size
 	rate       float64 // λ: requests for each server, per millisecond
+	lacking    float64 // e: which share of what requests add to caches does not fit into free memory
 	late, slow float64 // upper bounds of TTFT and of the rest, relative to their expected values
 	residents  int     // see ever; 0: not counted yet
 }
@@ -43,7 +44,7 @@ func (m *marginal) decide(req *endpick.Request, candidates []endpick.Candidate) 
 	l := &m.learned
 	d.m, d.req, d.candidates, d.now = m, req, candidates, nanoseconds(req.Now())
 	d.n, d.w = l.lengths.of(req), m.weight(req)
-	d.c, d.again = l.crowding(), l.recomputing()
+	d.c, d.again = l.crowding(), l.again.or(l.common.each[tokens])
 	return d
 }
 
@@ -81,16 +82,18 @@ func (d *decision) use(variant string) {
 		}
 	}
 	k := d.m.learned.find(nameOf(d.req, variant))
-	servers := 0
+	servers, missing := 0, int64(0)
 	for i := range d.candidates {
-		if d.candidates[i].Endpoint.Variant == variant {
+		if c := &d.candidates[i]; c.Endpoint.Variant == variant {
 			servers++
+			missing += int64(d.missing(c) * (1 << 20))
 		}
 	}
 	d.variants = append(d.variants, variantState{
 		variant: variant, kind: k, late: k.late.ratio(), slow: k.slow.ratio(),
-		step: k.each[batches] + k.each[contexts]*size(d.req, d.n),
-		rate: k.arrivals.rate(d.now) / float64(servers),
+		step:    k.each[batches] + k.each[contexts]*size(d.req, d.n),
+		rate:    k.arrivals.rate(d.now) / float64(servers),
+		lacking: float64(missing) / float64(servers<<20),
 	})
 	d.variantState = &d.variants[len(d.variants)-1]
 }
@@ -204,11 +207,12 @@ func pressed(c *endpick.Candidate, k *kind) bool {
 	return 1-c.KVUsage < math.Sqrt(size/n)
 }
 
-// missing is e: which share of so many tokens does not fit into free memory, so that others
-// have to leave; all of them where the memory's size is not known.
-func missing(c *endpick.Candidate, e *endpoint, needed float64) float64 {
-	free := float64(c.Endpoint.KVTokens)
-	if e != nil {
+// missing is which share of a request's new tokens does not fit into free memory: all, where its size is
+// not known. The servers of a variant share the mean, e: memory of a new one is only free for some minutes,
+// and what others would lose for the request meanwhile is what they have not used for longest.
+func (d *decision) missing(c *endpick.Candidate) float64 {
+	free, needed := float64(c.Endpoint.KVTokens), float64(max(d.req.InputTokens-c.PrefixTokens, 1))+d.n
+	if e := d.m.endpoints.Find(c.Ref); e != nil {
 		free -= e.filled
 	}
 	return 1 - min(max(free, 0)/needed, 1)
