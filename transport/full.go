@@ -52,7 +52,7 @@ func (a *Attempt) full(header http.Header) {
 	}
 }
 
-// retryAfterOf is how long a response asks not to be asked again; 0: it does not say.
+// retryAfterOf is how long a response asks not to be asked again; 0 or less: it does not say when.
 func retryAfterOf(header http.Header) time.Duration {
 	v := header.Get("Retry-After")
 	if n, err := strconv.ParseUint(v, 10, 16); err == nil || errors.Is(err, strconv.ErrRange) {
@@ -63,5 +63,5 @@ func retryAfterOf(header http.Header) time.Duration {
 	if err != nil || unsaid != nil {
 		return 0
 	}
-	return max(at.Sub(sent), 0)
+	return at.Sub(sent)
 }

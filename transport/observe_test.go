@@ -359,6 +359,7 @@ func TestWhatIsRecorded(t *testing.T) {
 	w := newWorldOf(t, transport.Config{
 		Describe: func(_ *http.Request, _ []byte, req *endpick.Request) {
 			req.Model, req.Tenant, req.Adapter = "pool", "ann", "ada"
+			passed.Add(int64(time.Second)) // before it is sent
 		},
 	}, endpick.Config{Clock: func() time.Time { return start.Add(time.Duration(passed.Load())) }}, startEngine(t, nil).URL)
 	resp := rig.Must(w.client.Do(post(t, chatPath, chatStream, transport.SessionHeader, "s1", "X-Slo-Ttft-Ms", "1.5", "X-Slo-Tpot-Ms", "2.25")))
@@ -370,5 +371,5 @@ func TestWhatIsRecorded(t *testing.T) {
 	assert.Equal(t, recording.NameHash("ann"), r.Tenant)
 	assert.Equal(t, recording.NameHash("s1"), r.Session)
 	require.NotNil(t, r.TTFTMillis)
-	assert.Equal(t, []float64{2.5, 2.5, 1.5, 2.25}, []float64{*r.TTFTMillis, r.E2EMillis, r.SLOTTFTMillis, r.SLOTPOTMillis})
+	assert.Equal(t, []float64{1002.5, 1002.5, 1.5, 2.25}, []float64{*r.TTFTMillis, r.E2EMillis, r.SLOTTFTMillis, r.SLOTPOTMillis})
 }
