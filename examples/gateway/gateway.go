@@ -338,7 +338,7 @@ func (g *gateway) describe(trustHeaders bool) func(*http.Request, []byte, *endpi
 	}
 }
 
-// ready answers 200 while some endpoint takes requests and may be alive, as clients of engines ask at /health.
+// ready answers 200 while some endpoint takes requests and may be alive: at /readyz and, like an engine, at /health.
 func (g *gateway) ready(w http.ResponseWriter, _ *http.Request) {
 	if g.leaving.Load() {
 		http.Error(w, "the gateway is stopping", http.StatusServiceUnavailable)

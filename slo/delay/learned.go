@@ -18,7 +18,7 @@ type learned struct {
 	firstClip clip
 
 	// According to the kind of server that each prompt went to:
-	again       mean // time of a prompt token over those computed recently, wherever that was: fast ones may get the longer prompts
+	again       mean // time of a prompt token over those computed recently
 	againClip   clip
 	freshClip   clip
 	idle, whole mean // time of responses on an idle server, and their actual time
@@ -80,7 +80,7 @@ func (l *learned) label(n kindName, x *amounts, ms float64) {
 	}
 }
 
-// computed records that a prompt has been computed.
+// computed records that a prompt has been computed, by its kind: fast ones may get the longer prompts.
 func (l *learned) computed(r *lease) {
 	if k := l.kinds.known[r.name]; k != nil && k.labels > 0 {
 		each := k.each[tokens] + k.each[attention]*r.pairs/r.fresh

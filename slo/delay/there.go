@@ -211,9 +211,10 @@ func pressed(c *endpick.Candidate, k *kind) bool {
 // not known. The servers of a variant share the mean, e: memory of a new one is only free for some minutes,
 // and what others would lose for the request meanwhile is what they have not used for longest.
 func (d *decision) missing(c *endpick.Candidate) float64 {
-	free, needed := float64(c.Endpoint.KVTokens), float64(max(d.req.InputTokens-c.PrefixTokens, 1))+d.n
+	fresh, _ := compute(d.req, c.PrefixTokens)
+	free := float64(c.Endpoint.KVTokens)
 	if e := d.m.endpoints.Find(c.Ref); e != nil {
 		free -= e.filled
 	}
-	return 1 - min(max(free, 0)/needed, 1)
+	return 1 - min(max(free, 0)/(fresh+d.n), 1)
 }

@@ -79,12 +79,12 @@ func TestTokenBucketConfig(t *testing.T) {
 	}
 }
 
-// Withdrawn tokens refill the bucket, at most to its size.
 func TestRejectAll(t *testing.T) {
 	router := rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a"}}, Policy: endpick.Policy{Admitters: []endpick.Admitter{queue.RejectAll()}}}))
 	assert.ErrorContains(t, rig.Err(router.Route(endpick.Request{})), "queue: every request is rejected")
 }
 
+// Withdrawn tokens refill the bucket, at most to its size.
 func TestTokenBucketWithdrawn(t *testing.T) {
 	b := queue.TokenBucket(1000, 100)
 	withdrawn := b.(interface{ Withdrawn(*endpick.Request) }).Withdrawn
