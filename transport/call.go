@@ -162,8 +162,8 @@ func (c *Call) chooseFor(strict bool) (endpick.Lease, error) {
 	if c.attempts == 0 && c.repeatable() {
 		avoid = append(avoid, c.d.health.Only(c.model())...)
 	}
-	asleep := c.d.asleep(c.d.now())
-	out = append(out, asleep...)
+	out = append(out, c.d.asleep(c.d.now())...)
+	mute := out
 	if strict {
 		out = append(out, avoid...)
 	}
@@ -198,19 +198,11 @@ func (c *Call) chooseFor(strict bool) (endpick.Lease, error) {
 		if hanging > 0 {
 			err = fmt.Errorf("%w; endpoints that are unhealthy and do not answer: %d", err, hanging)
 		}
-		if c.anyServes(asleep) {
+		if len(c.sleeping(mute)) > 0 {
 			err = &wakingError{err}
 		}
 	}
 	return lease, err
-}
-
-// anyServes reports whether one of the endpoints serves the model, and has not failed the request.
-func (c *Call) anyServes(ids []string) bool {
-	return len(ids) > 0 && slices.ContainsFunc(c.d.config.Router.Endpoints(), func(e endpick.EndpointStatus) bool {
-		to := e.Candidate.Endpoint
-		return slices.Contains(ids, to.ID) && !slices.Contains(c.exclude, to.ID) && !e.Removed && !e.Draining && health.Serves(to, c.model())
-	})
 }
 
 // adopt opens a lease for a request that is under way at an endpoint that somebody

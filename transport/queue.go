@@ -160,7 +160,7 @@ func (q *gatewayQueue) wait(c *Call) (endpick.Lease, error) {
 	}()
 	item := queue.NewItem(w.since, &c.Request, w)
 	item.Bytes = c.memory()
-	if c.anyServes(q.t.d.asleep(w.since)) {
+	if len(c.sleeping(q.t.d.health.Out(q.t.d.asleep(w.since)))) > 0 {
 		item.Timeout = max(q.t.config.LoadTimeout-w.since.Sub(c.story.start), 1) // it may have tried in vain
 	}
 	if c.latest != nil {

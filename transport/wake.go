@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"sync"
@@ -86,33 +87,37 @@ func remember(of map[string]time.Time, id string, at time.Time) {
 	of[id] = at
 }
 
+// sleeping are those of some endpoints that may sleep, serve the model, and have not failed the request.
+func (c *Call) sleeping(ids []string) (all []*endpick.Endpoint) {
+	if len(ids) == 0 {
+		return nil
+	}
+	for _, e := range c.d.config.Router.Endpoints() {
+		to := e.Candidate.Endpoint
+		if c.d.sleeps(to) && slices.Contains(ids, to.ID) && !slices.Contains(c.exclude, to.ID) &&
+			!e.Draining && !e.Removed && health.Serves(to, c.model()) {
+			all = append(all, to)
+		}
+	}
+	return all
+}
+
 // wake calls Config.Wake for the sleeping endpoint that serves the model soonest, if that is sooner than
 // expected where the request goes; negative: it goes nowhere.
 func (c *Call) wake(out []string, expected time.Duration) {
-	if len(out) == 0 {
+	all := c.sleeping(out)
+	if len(all) == 0 {
 		return
 	}
-	d := c.d
-	var first *endpick.Endpoint
-	for _, e := range d.config.Router.Endpoints() {
-		to := e.Candidate.Endpoint
-		if d.sleeps(to) && !e.Draining && !e.Removed && slices.Contains(out, to.ID) && health.Serves(to, c.model()) &&
-			(expected < 0 || to.WakeTime < expected) && (first == nil || to.WakeTime < first.WakeTime) {
-			first = to
-		}
-	}
-	if first == nil {
+	d, first := c.d, slices.MinFunc(all, func(a, b *endpick.Endpoint) int { return cmp.Compare(a.WakeTime, b.WakeTime) })
+	if expected >= 0 && first.WakeTime >= expected {
 		return
 	}
 	now := d.now()
 	d.sleepers.mu.Lock()
-	last, called := d.sleepers.called[first.ID]
-	again := called && now.Sub(last) < max(2*first.WakeTime, wakeAgain)
-	if !again {
+	defer d.sleepers.mu.Unlock()
+	if now.Sub(d.sleepers.called[first.ID]) >= max(2*first.WakeTime, wakeAgain) {
 		remember(d.sleepers.called, first.ID, now)
-	}
-	d.sleepers.mu.Unlock()
-	if !again {
 		go func() {
 			defer d.guard(c.in, "Config.Wake")
 			d.config.Wake(first)

@@ -7,11 +7,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/health"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -58,13 +60,33 @@ func TestWake(t *testing.T) {
 	assert.Equal(t, before.Pushed, after.Pushed, "nobody waits for it any more")
 }
 
+// One that sleeps so deeply that connections to it are not even refused is waited for as well, however long it takes to wake.
+func TestWakeTheMute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var awake atomic.Bool
+		base := rig.RoundTrip(func(*http.Request) (*http.Response, error) {
+			if !awake.Load() {
+				return nil, &net.OpError{Op: "dial", Err: context.DeadlineExceeded}
+			}
+			return answered(http.StatusOK, "application/json", "{}")
+		})
+		router := rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{Address: "a", WakeTime: time.Minute}}}))
+		monitor := rig.Must(health.New(health.Config{Router: router, Client: &http.Client{Transport: base}}))
+		tr := rig.Must(transport.New(transport.Config{Router: router, Health: monitor, Base: base, Wake: func(*endpick.Endpoint) {
+			time.Sleep(time.Minute)
+			awake.Store(true)
+		}}))
+		monitor.Check(t.Context())
+		monitor.Check(t.Context())
+		assert.Equal(t, http.StatusOK, rig.Must(tr.RoundTrip(post(t, chatPath, chatAtOnce))).StatusCode)
+	})
+}
+
 // A server that does not wake up is waited for no longer than that may take, however often it is tried.
 func TestAsleepForGood(t *testing.T) {
 	w := newWorld(t, transport.Config{LoadTimeout: 1100 * time.Millisecond, Wake: func(*endpick.Endpoint) {}}, "127.0.0.1:1")
 	w.limited(t, func(e *endpick.Endpoint) { e.WakeTime = time.Second })
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	_, _, err := w.do(t, post(t, chatPath, chatAtOnce).WithContext(ctx))
+	_, _, err := w.do(t, post(t, chatPath, chatAtOnce))
 	assert.Equal(t, http.StatusServiceUnavailable, transport.StatusOf(err), err)
 	assert.Equal(t, 2, w.record(t).Attempts)
 }
@@ -72,10 +94,9 @@ func TestAsleepForGood(t *testing.T) {
 // A server that sleeps is left alone while another one is expected to answer sooner than it would wake.
 func TestWakeIfItIsSooner(t *testing.T) {
 	for expected, calls := range map[time.Duration]int32{0: 0, time.Second: 0, 3 * time.Second: 1} {
-		up := startEngine(t, nil)
 		var woken atomic.Int32
 		w := newWorldOf(t, transport.Config{Wake: func(*endpick.Endpoint) { woken.Add(1) }}, endpick.Config{Policy: endpick.Policy{Predictor: ttft(expected)}},
-			"127.0.0.1:1", up.URL)
+			"127.0.0.1:1", startEngine(t, nil).URL)
 		w.limited(t, func(e *endpick.Endpoint) { e.WakeTime = 2 * time.Second })
 		for range 5 {
 			w.ok(t, post(t, chatPath, chatStream))
