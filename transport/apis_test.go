@@ -586,7 +586,7 @@ func TestListsOfOllama(t *testing.T) {
 		{ID: "o", Address: startEngine(t, status(404)).URL, Models: []string{"old"}},
 		{ID: "v", Address: startEngine(t, status(404)).URL, Models: []string{"new"}, Engine: "vllm"}}})
 	for path, want := range map[string]string{
-		"/api/tags": `[{"name":"a:latest","size":7} {"name":"b:7b"} {"name":"c"} {"details":{},"digest":"","model":"old","modified_at":"1970-01-01T00:00:00Z","name":"old","size":0}]`,
+		"/api/tags": `[{"name":"a:latest","size":7} {"name":"b:7b"} {"name":"c"} {"details":{},"digest":"` + strings.Repeat("0", 64) + `","model":"old","modified_at":"1970-01-01T00:00:00Z","name":"old","size":0}]`,
 		"/api/ps":   `[{"name":"a:latest","size_vram":5}]`,
 	} {
 		req := getting(path)

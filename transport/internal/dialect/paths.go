@@ -147,10 +147,11 @@ func (l List) Others(engine string) bool {
 	return l.ID == "id" || l.Path == "/api/tags" && (engine == "" || engine == "ollama")
 }
 
-// Entry describes a model of which only the name is known.
+// Entry describes a model of which only the name is known. Ollama's command shows twelve digits of a digest.
 func (l List) Entry(name string) any {
 	if l.ID == "name" {
-		return map[string]any{"name": name, "model": name, "modified_at": "1970-01-01T00:00:00Z", "size": 0, "digest": "", "details": struct{}{}}
+		none := strings.Repeat("0", 64)
+		return map[string]any{"name": name, "model": name, "modified_at": "1970-01-01T00:00:00Z", "size": 0, "digest": none, "details": struct{}{}}
 	}
 	return map[string]any{ // what OpenAI's clients expect, what vLLM's do, and what Anthropic's do
 		"id": name, "object": "model", "created": 0, "owned_by": "endpick", "root": name,
