@@ -42,9 +42,7 @@ type Attempt struct {
 	arrived bool // some of the response has
 	empty   bool // nothing has arrived of what should be a stream
 	queued  bool // requests waited at the endpoint when it was chosen
-	// lacks is what the endpoint has refused the request for lack of; nil: of nothing.
-	lacks *health.Lack
-	paid  bool // the next attempt is paid for, because this one was given up
+	paid    bool // the next attempt is paid for, because this one was given up
 
 	// Of asking for usage.
 	asking    asking // before this attempt
@@ -247,16 +245,23 @@ func (a *Attempt) arrives() {
 func (a *Attempt) refused(status int, header http.Header, first []byte, r Result, err error) error {
 	a.health.Heard()
 	name := a.call.model()
+	var lacks *health.Lack // what the endpoint has refused the request for lack of; nil: of nothing
+	resident := a.lease.Endpoint().Resident(name)
 	switch {
 	case status == http.StatusNotFound && name != "" &&
 		bytes.Contains(first, []byte(name)) && bytes.Contains(bytes.ToLower(first), []byte("model")):
-		a.lacks = &health.Lack{Model: name}
+		lacks = &health.Lack{Model: name}
 	case a.call.harmless && (status == http.StatusNotFound || status == http.StatusMethodNotAllowed || status == http.StatusNotImplemented):
-		a.lacks = &health.Lack{Model: name, Path: a.call.parsed.Path()}
+		lacks = &health.Lack{Model: name, Path: a.call.parsed.Path()}
 		name = ""
+	case r == Erred && resident != nil && resident.State != endpick.InMemory: // it may have no memory for it
+		lacks = &health.Lack{Model: name}
 	}
-	if a.lacks != nil && a.call.parsed.Invents(name) {
-		a.lacks = new(health.Lack)
+	if lacks != nil && a.call.parsed.Invents(name) {
+		lacks = new(health.Lack)
+	}
+	if lacks != nil {
+		a.health = a.health.Lacking(*lacks)
 	}
 	if isFull(status, first, a.queued) {
 		r = Full

@@ -31,9 +31,6 @@ func (a *Attempt) Again() bool {
 	}
 	c.single = c.d.config.MaxAttempts == 1
 	if a.result == Refused {
-		if a.lacks != nil {
-			a.health = a.health.Lacking(*a.lacks)
-		}
 		c.suspects.Add(a.health.Because(a.err), a.result)
 	}
 	switch {

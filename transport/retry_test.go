@@ -377,7 +377,7 @@ func TestADeadlineOfTheHost(t *testing.T) {
 // requests for it go where it is. No request asks two ranks of one server.
 func TestServersWithUnlikeModels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		has := map[string]string{"a": "ours", "c": "theirs"}
+		has, small := map[string]string{"a": "ours", "c": "theirs"}, false
 		sent := map[string]int{}
 		adapt := func(_ *http.Request, _ []byte, req *endpick.Request) {
 			if req.Model == "theirs, adapted" {
@@ -387,12 +387,13 @@ func TestServersWithUnlikeModels(t *testing.T) {
 		w := newWorldOf(t, transport.Config{Describe: adapt, Base: rig.RoundTrip(func(r *http.Request) (*http.Response, error) {
 			body, _ := io.ReadAll(r.Body)
 			sent[r.URL.Host]++
-			if strings.Contains(string(body), has[r.URL.Host]) {
+			switch {
+			case strings.Contains(string(body), has[r.URL.Host]):
 				return answered(200, "application/json", "{}")
+			case small:
+				return answered(500, "application/json", `{"error":"model requires more system memory (9 GiB) than is available (7 GiB)"}`)
 			}
-			_, name, _ := strings.Cut(string(body), `"model":"`)
-			name, _, _ = strings.Cut(name, `"`)
-			return answered(404, "application/json", fmt.Sprintf(`{"error":{"message":"The model %s does not exist.","code":404}}`, name))
+			return answered(404, "application/json", "There is no such model: "+string(body))
 		})}, endpick.Config{Endpoints: []endpick.Endpoint{
 			{ID: "a", Address: "a", Ranked: true}, {ID: "b", Address: "a", Ranked: true, Rank: 1}, {ID: "c", Address: "c"},
 		}})
@@ -433,6 +434,17 @@ func TestServersWithUnlikeModels(t *testing.T) {
 		has["a"] = "m"
 		time.Sleep(30 * time.Second)
 		ask(200, "theirs") // it has been loaded meanwhile, or not
+
+		clear(sent)
+		has["a"], small = "ours", true
+		w.limited(t, func(e *endpick.Endpoint) { e.Residents = []endpick.Resident{{Model: "theirs"}} })
+		for range 20 {
+			time.Sleep(time.Second)
+			ask(200, "ours")
+			ask(200, "theirs")
+		}
+		assert.Equal(t, map[string]int{"a": 22, "c": 20}, sent, "each rank was to load it once")
+		assert.Zero(t, w.t.Stats().Unhealthy)
 		w.idle(t)
 	})
 }
