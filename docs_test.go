@@ -119,8 +119,7 @@ func TestGo(t *testing.T) {
 	var sources strings.Builder
 	walk(t, func(path string) {
 		if strings.HasSuffix(path, ".go") {
-			text := rig.Must(os.ReadFile(path))
-			sources.WriteString(flush(string(text)))
+			sources.WriteString(flush(string(rig.Must(os.ReadFile(path)))))
 		}
 	})
 	blocks := 0

@@ -25,8 +25,7 @@ func fleet(n int) []endpick.Candidate {
 }
 
 func newIndex(tb require.TestingT, config prefix.IndexConfig) *prefix.Index {
-	x := rig.Must(prefix.NewIndex(config))
-	return x
+	return rig.Must(prefix.NewIndex(config))
 }
 
 // shelf is an index with the candidates of a fleet.

@@ -120,8 +120,7 @@ func chat(tokens int, messages ...schemas.ChatMessage) *schemas.BifrostChatReque
 // serves asks, and is served.
 func (w *setup) serves(t *testing.T, ctx *schemas.BifrostContext, req *schemas.BifrostChatRequest, stream bool) string {
 	t.Helper()
-	text := rig.Must(w.ask(t, ctx, req, stream))
-	return text
+	return rig.Must(w.ask(t, ctx, req, stream))
 }
 
 // ask sends a chat and returns the text of the answer, or a status and a message. Without a context it has a new one.

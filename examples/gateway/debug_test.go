@@ -376,8 +376,7 @@ func TestHistory(t *testing.T) {
 
 	a := h.servers["a"].last(now.Add(5 * time.Second))[slots-2]
 	assert.Equal(t, serverSlot{served: 2, first: 2, ttft: 200 * time.Millisecond}, *a)
-	b := h.servers["b"].last(now.Add(5 * time.Second))[slots-2]
-	assert.Equal(t, serverSlot{failed: 2}, *b)
+	assert.Equal(t, serverSlot{failed: 2}, *h.servers["b"].last(now.Add(5 * time.Second))[slots-2])
 
 	// A slot is reused after ten minutes and starts empty.
 	later := now.Add(slots * slotTime)

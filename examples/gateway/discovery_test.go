@@ -256,7 +256,6 @@ func TestWhoIsAskedDuringAReload(t *testing.T) {
 	require.NoError(t, g.apply(parsed("endpoints: [{url: http://b, unasked: true}]\n")))
 	require.Nil(t, logged.do.Load(), "it has come")
 	require.False(t, g.unasked(&endpick.Endpoint{Address: "http://a"}))
-	source := "discover: {file: " + filepath.Join(t.TempDir(), "none") + "}\n"
-	require.Error(t, g.apply(parsed(source)))
+	require.Error(t, g.apply(parsed("discover: {file: "+filepath.Join(t.TempDir(), "none")+"}\n")))
 	require.True(t, g.unasked(&endpick.Endpoint{Address: "http://b"}))
 }

@@ -334,8 +334,7 @@ func TestProtocols(t *testing.T) {
 	})
 	t.Run("HTTP/2 where it is off", func(t *testing.T) {
 		c := serve("tenants: {ann: {keys: [" + annsKey + "]}}\n")
-		answer := rig.Must(io.ReadAll(dial(t, c.url, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")))
-		require.Contains(t, string(answer), "HTTP/1.1 505 ")
+		require.Contains(t, string(rig.Must(io.ReadAll(dial(t, c.url, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")))), "HTTP/1.1 505 ")
 		c.logs(t, `level=WARN msg=request warning="a client speaks HTTP/2 without TLS, which needs h2c: true"`, 1)
 	})
 	t.Run("TLS", func(t *testing.T) {

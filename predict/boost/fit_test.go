@@ -204,8 +204,7 @@ func TestRefitKeepsWhatTreesAsk(t *testing.T) {
 		d := randomData(rapid.Uint64().Draw(t, "seed"), rows, k)
 		m := rig.Must(Fit(c, d))
 		before := *m
-		same := rig.Must(m.Refit(d))
-		require.Equal(t, m, same)
+		require.Equal(t, m, rig.Must(m.Refit(d)))
 
 		other := randomData(rapid.Uint64().Draw(t, "another seed"), rapid.IntRange(1, 400).Draw(t, "other rows"), k)
 		moved := rig.Must(m.Refit(other))

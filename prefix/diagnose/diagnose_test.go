@@ -381,8 +381,7 @@ func TestWithinABlock(t *testing.T) {
 func FuzzExplain(f *testing.F) {
 	var b bytes.Buffer
 	for _, r := range []*recording.Request{asked(0, "a", 0, first), asked(2, "b", 0, goneOn), asked(4, "b", 9, chat(system, question, second, answer))} {
-		line := rig.Must(json.Marshal(r))
-		b.Write(append(line, '\n'))
+		b.Write(append(rig.Must(json.Marshal(r)), '\n'))
 	}
 	f.Add(b.String())
 	f.Add(`{"time":"2026-01-02T03:04:05Z","status":"completed","endpoint":"a","input_tokens":9,"blocks":["1"],"block_tokens":1e300}`)

@@ -20,8 +20,7 @@ var update = flag.Bool("update", false, "write what messages are read as into te
 
 // capture is a message in testdata and its expected content.
 func capture(t testing.TB, file string) (head string, message []byte, read string) {
-	text := rig.Must(os.ReadFile(file))
-	head, read, ok := strings.Cut(string(text), "=>\n")
+	head, read, ok := strings.Cut(string(rig.Must(os.ReadFile(file))), "=>\n")
 	require.True(t, ok, file)
 	for line := range strings.Lines(head) {
 		code, _, _ := strings.Cut(line, "#")

@@ -118,8 +118,7 @@ func TestFitRealRuns(t *testing.T) {
 			}}
 			half := len(trace.Records) / 2
 			fitted := rig.Must(Fit(trace.Records, half, d, run.blocks > 0))
-			simulated := rig.Must(Replay(trace.Records, fitted))
-			f := rig.Must(Assess(trace.Records[half:], simulated[half:]))
+			f := rig.Must(Assess(trace.Records[half:], rig.Must(Replay(trace.Records, fitted))[half:]))
 			t.Logf("%+v, %d blocks", fitted.Engine.Profile, fitted.Engine.Blocks)
 			for _, m := range []struct {
 				name  string

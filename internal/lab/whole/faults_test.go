@@ -468,8 +468,7 @@ func (f *full) Write(p []byte) (int, error) {
 func fullDisks(t *testing.T) []row {
 	record := func(room int) func(*testing.T) []string {
 		return func(t *testing.T) []string {
-			disk := &full{room}
-			write, end := recording.NewWriter(disk)
+			write, end := recording.NewWriter(&full{room})
 			g := newGateway(t, transport.Config{Record: write}, endpick.Config{}, good(t))
 			var saw string
 			for range 3 {
