@@ -321,14 +321,15 @@ func TestWhatAResponseTeaches(t *testing.T) {
 
 func TestNewLatencyRefusesABadConfig(t *testing.T) {
 	for want, config := range map[string]LatencyConfig{
-		"endpick: config: predict.LatencyConfig.MaxModels is negative":            {MaxModels: -1},
-		"endpick: config: predict.LatencyConfig.Trees is 5000, want 0 to 1024":    {Trees: 5000},
-		"endpick: config: predict.LatencyConfig.Samples is -1, want 0 to 1048575": {Samples: -1},
-		"endpick: config: predict.LatencyConfig.MaxAge is negative":               {MaxAge: -1},
-		"endpick: config: predict.LatencyConfig.RefitEvery is negative":           {RefitEvery: -1},
-		"endpick: config: predict.LatencyConfig.Share is -1, want 0 to 1":         {Share: -1},
-		"endpick: config: predict.LatencyConfig.Share is 2, want 0 to 1":          {Share: 2},
-		"endpick: config: predict.LatencyConfig.Share is NaN, want 0 to 1":        {Share: math.NaN()},
+		"endpick: config: predict.LatencyConfig.MaxModels is negative":                 {MaxModels: -1},
+		"endpick: config: predict.LatencyConfig.Trees is 5000, want 0 to 1024":         {Trees: 5000},
+		"endpick: config: predict.LatencyConfig.Samples is -1, want 0 to 1048575":      {Samples: -1},
+		"endpick: config: predict.LatencyConfig.Samples is 1048576, want 0 to 1048575": {Samples: 1 << 20},
+		"endpick: config: predict.LatencyConfig.MaxAge is negative":                    {MaxAge: -1},
+		"endpick: config: predict.LatencyConfig.RefitEvery is negative":                {RefitEvery: -1},
+		"endpick: config: predict.LatencyConfig.Share is -1, want 0 to 1":              {Share: -1},
+		"endpick: config: predict.LatencyConfig.Share is 2, want 0 to 1":               {Share: 2},
+		"endpick: config: predict.LatencyConfig.Share is NaN, want 0 to 1":             {Share: math.NaN()},
 	} {
 		require.EqualError(t, rig.Err(NewLatency(config)), want)
 	}

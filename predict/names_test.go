@@ -153,7 +153,10 @@ func TestOneVariantMoreThanThereIsRoomFor(t *testing.T) {
 	name := func(i int) string { return fmt.Sprint("variant", i) }
 	for i := range maxVariants + 1 {
 		w.slow[name(i)] = float64(1 + i)
+		w.many(1, name(i), 0)
 	}
+	w.many(4, "rare", 0)
+	require.Nil(t, findVariant(*w.latency.variants.Load(), "rare"), "more than another, but not enough to be learned")
 	for range 3 * learn.FirstFit {
 		for i := range maxVariants + 1 {
 			w.finish(w.request(), w.candidate(name(i), 0))
@@ -163,7 +166,7 @@ func TestOneVariantMoreThanThereIsRoomFor(t *testing.T) {
 		require.Equal(t, i < maxVariants, w.predicts("m", name(i)), "variant %d", i)
 	}
 	before := w.latency.Health()[0]
-	for range learn.FirstFit {
+	for range 2 * learn.FirstFit {
 		for i := range maxVariants + 1 {
 			if i != 3 {
 				w.finish(w.request(), w.candidate(name(i), 0))
@@ -176,7 +179,7 @@ func TestOneVariantMoreThanThereIsRoomFor(t *testing.T) {
 	last := findVariant(*w.latency.variants.Load(), name(maxVariants))
 	require.Greater(t, last.used.Load(), uint64(learn.FirstFit), "it began with as many uses as 3")
 	require.Len(t, *w.latency.variants.Load(), maxVariants)
-	require.Less(t, w.latency.Health()[0].TTFT.Samples, before.TTFT.Samples+maxVariants*learn.FirstFit, "its samples are gone")
+	require.Less(t, w.latency.Health()[0].TTFT.Samples, before.TTFT.Samples+2*maxVariants*learn.FirstFit, "its samples are gone")
 }
 
 // A variant is predicted by a model fitted after the variant had enough labels, not by an

@@ -17,7 +17,6 @@ type openRequest struct {
 	stream    bool
 	answered  bool // its first token has arrived
 	labelled  bool // its TTFT has been learned
-	routedAt  time.Time
 	features  learn.Features
 	predicted [targets]float64 // by the models, in milliseconds; 0: none
 	upper     [targets]float64
@@ -90,7 +89,7 @@ func (l *predictor) Routed(e *endpick.Event) {
 	}
 	*o = openRequest{
 		ref: e.Candidate.Ref, model: model, variant: variant, stream: e.Request.Stream,
-		routedAt: e.RoutedAt, features: features(e.Request, e.Candidate), pace: s.factor(now),
+		features: features(e.Request, e.Candidate), pace: s.factor(now),
 	}
 	s.wait(now)
 	p := &e.Candidate.Prediction

@@ -106,11 +106,11 @@ func TestConfigReachesTheLearners(t *testing.T) {
 	for target := range learn.Target(targets) {
 		l := c.learner(target)
 		assert.Equal(t, []any{7, 1234, time.Hour, 99}, []any{l.Boost.Trees, l.Window.Samples, l.Window.MaxAge, l.RefitEvery})
-		assert.NotNil(t, l.Window.Strata)
 	}
 	l := newPredictor(c)
 	assert.Equal(t, 0.5, l.trainer.Share)
 	assert.True(t, l.trainer.Synchronous)
+	assert.Equal(t, LatencyConfig{MaxModels: 64}, newPredictor(LatencyConfig{}).config)
 }
 
 // paceOf labels a slot's requests by hand, each predicted by a model with that pace in it.
@@ -127,7 +127,7 @@ func (w *world) paceOf(times int, all *offset, refits uint64, pace, ms, predicte
 func TestOffsetsEndWithTheirModel(t *testing.T) {
 	w := newWorld(t, synchronous())
 	var off offset
-	w.paceOf(10, &off, 1, 1, 200, 100)
+	w.paceOf(10, &off, 1, 2, 200, 200)
 	mean, ok := off.Mean()
 	assert.True(t, ok)
 	assert.InDelta(t, 2, mean, 1e-9)

@@ -29,12 +29,8 @@ const (
 func sampleRows(n int, f func(i int)) {
 	stretch := max(1, float64(n)/robustSample)
 	place := 0.0
-	for k := 0; ; k++ {
-		i := int((float64(k) + place) * stretch)
-		if float64(k)*stretch >= float64(n) || i >= n {
-			return
-		}
-		f(i)
+	for k := 0.0; k*stretch < float64(n); k++ {
+		f(int((k + place) * stretch))
 		if stretch > 1 {
 			place += golden
 			place -= math.Floor(place)

@@ -31,6 +31,9 @@ func TestPriorByHand(t *testing.T) {
 	p.weights[0] = 1
 	require.Equal(t, 3.0, p.at([]float64{99, 0, 0}))
 	require.Equal(t, 1.0, (&prior{}).at(nil), "there is none")
+	f := newPriorFit(3)
+	f.add([]int{1, 2}, []float64{99, -9, nan}, 1, 1, 1)
+	require.Equal(t, []float64{1, 0, 0}, f.row, "nor in a fit")
 }
 
 // A prior equals that of a twin which solves each pass from the same rows by itself.
