@@ -318,35 +318,6 @@ func TestReload(t *testing.T) {
 	require.Equal(t, 1, shared)
 }
 
-// A connection that is upgraded passes through.
-func TestUpgrade(t *testing.T) {
-	l := rig.Must(net.Listen("tcp", "127.0.0.1:0"))
-	echo := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, in *http.Request) {
-		conn, buffered, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			return
-		}
-		defer conn.Close()
-		fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-		_, _ = io.CopyN(conn, buffered, 5)
-	})}
-	go func() { _ = echo.Serve(l) }()
-	t.Cleanup(func() { _ = echo.Close() })
-
-	c := newRunning(t)
-	require.NoError(t, c.load("endpoint "+l.Addr().String(), ""))
-	conn := rig.Must(net.Dial("unix", c.socket))
-	defer conn.Close()
-	require.NoError(t, conn.SetDeadline(time.Now().Add(30*time.Second)))
-	fmt.Fprint(conn, "GET /v1/realtime HTTP/1.1\r\nHost: caddy\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-	head := make([]byte, 12)
-	_ = rig.Must(io.ReadFull(conn, head))
-	assert.Equal(t, "HTTP/1.1 101", string(head))
-	fmt.Fprint(conn, "hello")
-	rest := rig.Must(io.ReadAll(conn))
-	assert.True(t, strings.HasSuffix(string(rest), "hello"), "%q", rest)
-}
-
 // Caddy with endpick keeps correct accounts, however an engine misbehaves.
 //
 // A process has only one Caddy, so one configuration has a pool for each fault.
@@ -409,7 +380,8 @@ func TestCaddyfile(t *testing.T) {
 			id            second
 			variant       h100-tp2
 			engine        vllm
-			models        llama qwen
+			models        llama
+			models        qwen
 			adapters      french
 			max_sequences 256
 			max_in_flight 8
@@ -423,7 +395,7 @@ func TestCaddyfile(t *testing.T) {
 		scrape    500ms
 		queue     200 {
 			timeout   20s
-			sequences 64
+			sequences 1
 		}
 		tenant    {http.auth.user.id}
 		ttft      2s
@@ -445,7 +417,7 @@ func TestCaddyfile(t *testing.T) {
 	want := `{"pool":"chat","policy":"load-prefix:3:2:2","endpoints":[{"address":"10.0.0.1:8000"},
 		{"id":"second","address":"http://10.0.0.2:8000","models":["llama","qwen"],"adapters":["french"],"variant":"h100-tp2","engine":"vllm",
 		"max_sequences":256,"kv_tokens":400000,"max_in_flight":8,"max_context":8192,"tier":2,"weight":1.5,"labels":{"price":"low","zone":"a"}}],
-		"scrape":500000000,"queue":{"requests":200,"timeout":20000000000,"sequences":64},"tenant":"{http.auth.user.id}",
+		"scrape":500000000,"queue":{"requests":200,"timeout":20000000000,"sequences":1},"tenant":"{http.auth.user.id}",
 		"ttft":2000000000,"tpot":50000000,"max_attempts":2,"max_body_bytes":67108864,
 		"first_byte_timeout":30000000000,"stall_timeout":40000000000,"response_timeout":300000000000,"upgrade_timeout":7200000000000,
 		"hash_key":"{env.HASH_KEY}","seed":7,"shared_cache":true,"disable_usage":true,"pass":["/version","GET /health"]}`
@@ -466,8 +438,10 @@ func TestCaddyfile(t *testing.T) {
 		MaxAttempts: 2, MaxBodyBytes: 64 << 20, SharedCache: true, DisableUsage: true, Pass: []string{"/version", "GET /health"},
 		FirstByteTimeout: 30 * time.Second, StallTimeout: 40 * time.Second, ResponseTimeout: 5 * time.Minute, UpgradeTimeout: 2 * time.Hour,
 		HashKey: rig.Must(prefix.ParseKey(got.HashKey)), EnableEndpointHeader: true,
-		Queue: &transport.QueueConfig{Bounds: queue.Config{MaxRequests: 200, Timeout: 20 * time.Second}, Saturation: queue.Concurrency(64)},
+		Queue: &transport.QueueConfig{Bounds: queue.Config{MaxRequests: 200, Timeout: 20 * time.Second}, Saturation: queue.Concurrency(1)},
 	}, sending)
+	assert.Equal(t, transport.Config{DisableUsage: true, EnableEndpointHeader: true, Queue: &transport.QueueConfig{}},
+		rig.Must((&Settings{DisableUsage: true, Queue: &Queue{}}).sending()))
 }
 
 // A mistake is reported with its line and cause.
@@ -482,26 +456,22 @@ func TestCaddyfileMistakes(t *testing.T) {
 		"\nendpoint a {\nweight x\n}":            `weight: "x" is not a number above zero, at Testfile:3`,
 		"\nendpoint a {\nweight 0\n}":            `weight: "0" is not a number above zero`,
 		"\nendpoint a {\nlabel zone\n}":          "wrong argument count",
+		"\nendpoint a {\nlabel zone a b\n}":      "wrong argument count",
 		"\nendpoint a {\nmodels\n}":              "wrong argument count",
 		"\nendpoint a {\nkv_tokens many\n}":      `kv_tokens: "many" is not a whole number above zero`,
 		"\nscrape often":                         `scrape: "often" is not a duration above zero`,
 		"\nttft 0s":                              `ttft: "0s" is not a duration above zero`,
 		"\nstall_timeout -1s":                    `stall_timeout: "-1s" is not a duration above zero`,
 		"\nmax_attempts 0":                       `max_attempts: "0" is not a whole number above zero`,
-		"\nseed 0":                               `seed: "0" is not a whole number above zero`,
 		"\nmax_body big":                         `max_body: "big" is not a size`,
-		"\nmax_body":                             "wrong argument count",
 		"\nmax_body 0":                           `max_body: "0" is not a size`,
 		"\nmax_body 2TiB":                        `max_body: "2TiB" is not a size`,
-		"\nscrape":                               "wrong argument count",
-		"\nmax_attempts 1 2":                     "wrong argument count",
 		"\nqueue 0":                              `queue: "0" is not a number of requests`,
 		"\nqueue 1 2":                            `queue: "2" is not a number of requests`,
 		"\nshared_cache yes":                     "wrong argument count",
 		"\nqueue few":                            `queue: "few" is not a number of requests`,
 		"\nqueue 1 {\nlength 3\n}":               `unknown setting "length" of queue`,
 		"\nqueue\nqueue":                         "queue is given twice",
-		"\nqueue {\nsequences 1.5\n}":            `sequences: "1.5" is not a whole number above zero`,
 		"\nqueue 1 {\ntimeout 1s\ntimeout soon}": `timeout: "soon}" is not a duration`,
 	} {
 		var got Transport
@@ -511,21 +481,6 @@ func TestCaddyfileMistakes(t *testing.T) {
 	assert.Error(t, new(Upstreams).UnmarshalCaddyfile(caddyfile.NewTestDispenser("endpick lmetric")))
 	assert.ErrorContains(t, new(Upstreams).UnmarshalCaddyfile(caddyfile.NewTestDispenser("endpick {\npolicy lmetric\n}")), "there is nothing to set")
 	assert.NoError(t, new(Upstreams).UnmarshalCaddyfile(caddyfile.NewTestDispenser("endpick")))
-}
-
-// Each of these settings reaches the transport's configuration, of those that TestCaddyfile sets together.
-func TestSending(t *testing.T) {
-	for _, x := range []struct {
-		set  Settings
-		want transport.Config
-	}{
-		{Settings{SharedCache: true}, transport.Config{SharedCache: true}},
-		{Settings{DisableUsage: true}, transport.Config{DisableUsage: true}},
-		{Settings{Queue: &Queue{}}, transport.Config{Queue: &transport.QueueConfig{}}},
-	} {
-		x.want.EnableEndpointHeader = true
-		assert.Equal(t, x.want, rig.Must(x.set.sending()))
-	}
 }
 
 // configured returns a transport of a configuration and its log.
@@ -641,11 +596,11 @@ func conversation() *http.Request {
 // Connections no longer in use are closed: those of a replaced sender, and those of a
 // pool that is gone.
 func TestIdleConnectionsAreClosed(t *testing.T) {
-	closed := make(chan struct{}, 10)
+	var closed atomic.Int64
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") }))
 	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 		if state == http.StateClosed {
-			closed <- struct{}{}
+			closed.Add(1)
 		}
 	}
 	server.Start()
@@ -662,13 +617,9 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 	}
 	ask()
 	ask()
-	assert.Empty(t, closed)
-	wait := func(why string) {
-		select {
-		case <-closed:
-		case <-time.After(30 * time.Second):
-			require.Fail(t, "a connection stays open", why)
-		}
+	assert.Zero(t, closed.Load())
+	wait := func(of string) {
+		require.Eventually(t, func() bool { return closed.Swap(0) > 0 }, 30*time.Second, time.Millisecond, "a connection stays open: %s", of)
 	}
 	settings.StallTimeout = caddy.Duration(time.Minute)
 	ask()
