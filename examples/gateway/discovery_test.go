@@ -258,4 +258,8 @@ func TestWhoIsAskedDuringAReload(t *testing.T) {
 	require.False(t, g.unasked(&endpick.Endpoint{Address: "http://a"}))
 	require.Error(t, g.apply(parsed("discover: {file: "+filepath.Join(t.TempDir(), "none")+"}\n")))
 	require.True(t, g.unasked(&endpick.Endpoint{Address: "http://b"}))
+	require.Equal(t, "http://c:1/metrics", g.page("/metrics")(&endpick.Endpoint{Address: "h2c://c:1"}))
+	resp := rig.Must(g.asking(1).Get(serving(t, http.RedirectHandler("http://elsewhere.invalid", http.StatusFound)).URL))
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, http.StatusFound, resp.StatusCode, "the engines' key is for nobody else")
 }

@@ -308,6 +308,7 @@ func TestEventsThatMatchNothing(t *testing.T) {
 			assert.Contains(t, cachesOf(t, g), "they match no prompt: "+want)
 			page := scrapeMetrics(t, g.admin)
 			assert.Contains(t, page, `result="confirmed"} 0`)
+			assert.Contains(t, page, fmt.Sprintf(`result="no token ids"} %d`, g.hearing.status()[0].Feed.Textual))
 			assert.Regexp(t, `endpick_kv_events_total\{endpoint="\S+"\} [1-9]`, page)
 		})
 	}

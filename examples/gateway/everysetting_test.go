@@ -133,14 +133,16 @@ var everySetting = []settingRow{
 	{"endpoints: [{url: ONE, id: a, models: [m], events: 127.0.0.1:1, replay: VALUE}]", "127.0.0.1:2", "127.0.0.1:3",
 		feedOf(func(e eventSettings) any { return e.replay }), "127.0.0.1:2"},
 	{"endpoints: [{url: ONE, drain: VALUE}]", "false", "true", statusOf("Draining"), "false"},
-	{"endpoints: [{url: ONE, unasked: VALUE}]", "false", "true", unaskedOne, "false"},
+	{"endpoints: [{url: ONE, rank: 0, unasked: VALUE}, {url: ONE, rank: 1}]", "false", "true", unaskedOne, "false"},
 
 	{"discover: {file: VALUE}", "one.list", "two.list", (*setting).servers, "1 and 0"},
 	{"discover: {dns: VALUE, port: 1}", "127.0.0.1", "127.0.0.2", endpointOf("Address"), "127.0.0.1:1"},
 	{"discover: {dns: 127.0.0.1, port: VALUE}", "3", "5", endpointOf("Address"), "127.0.0.1:3"},
 	{dns + "network: VALUE}", "ip4", "ip6", endpointOf("Address"), "127.0.0.1:1"},
 	{dns + "scheme: VALUE}", "http", "https", endpointOf("Address"), "http://127.0.0.1:1"},
-	{"discover: {srv: VALUE}", "a", "b", sourceOf("Name"), "a"},
+	{"discover: {srv: VALUE, scheme: https}", "a", "b", func(w *setting) any {
+		return fmt.Sprint(sourceOf("Scheme")(w), " ", sourceOf("Name")(w))
+	}, "https a"},
 	{"discover: {file: one.list, interval: VALUE}", "3s", "4m", watchingOf("Interval"), "3s"},
 	{dns + "endpoint: {models: VALUE}}", "[m]", "[n]", endpointOf("Models"), "[m]"},
 	{dns + "endpoint: {models: [base], adapters: VALUE}}", "[m]", "[n]", endpointOf("Adapters"), "[m]"},

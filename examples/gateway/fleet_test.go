@@ -115,8 +115,13 @@ func TestBadFleets(t *testing.T) {
 
 // Of what a command says that should wake a server, the beginning is logged, and no more is remembered.
 func TestWakingSaysMuch(t *testing.T) {
-	g := gatewayOf(t, parsed("endpoints: [{url: "+newBackend(t).URL+`, wake: {run: ["yes"], takes: 300ms}}]`))
-	assert.Less(t, rig.Allocated(func() { g.wake(g.settings.Load())(g.router.Endpoints()[0].Candidate.Endpoint) }), 8<<20)
+	text := "endpoints: [{url: " + newBackend(t).URL + `, wake: {run: ["yes"], takes: 300ms}}]`
+	first := parsed(strings.Replace(text, "yes", "before-a-reload", 1))
+	var logged rig.Output
+	g := loggingGateway(t, &logged, first)
+	require.NoError(t, g.apply(parsed(text)))
+	assert.Less(t, rig.Allocated(func() { g.wake(first)(g.router.Endpoints()[0].Candidate.Endpoint) }), 8<<20)
+	assert.Contains(t, logged.String(), `output="y\ny`)
 }
 
 // The page says where models are in memory, what was loaded, and why.

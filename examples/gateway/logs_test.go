@@ -85,7 +85,7 @@ func TestHintsForEnginesThatAnswer(t *testing.T) {
 	}
 }
 
-// An unauthorized client can't fill the log.
+// An unauthorized client can't fill the log; what a tenant is refused is there.
 func TestFewLinesAreLogged(t *testing.T) {
 	var f few
 	now := time.Unix(1000, 0)
@@ -106,6 +106,10 @@ func TestFewLinesAreLogged(t *testing.T) {
 		require.Equal(t, 401, askGateway(g, "/v1/chat/completions").Code)
 	}
 	assert.Less(t, strings.Count(lines.String(), "\n"), 1000)
+	g.stopping.Store(true)
+	require.Equal(t, 503, askGateway(g, "/v1/chat/completions", "X-Api-Key", annsKey).Code)
+	assert.Regexp(t, `status=failed http=503 .* tenant=ann`, lines.String())
+	assert.Zero(t, g.keys.Load().owner(annsKey).reading.Load(), "nobody reads its body")
 }
 
 // A server that does not speak HTTP can't fill the log.

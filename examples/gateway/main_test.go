@@ -26,7 +26,6 @@ func TestArguments(t *testing.T) {
 	for args, want := range map[string]string{
 		"":                                               "give -listen or -config (gateway -h lists the flags)",
 		"-policies lmetric":                              "flag provided but not defined: -policies (gateway -h lists the flags)",
-		"-policy lmetric":                                "give -listen or -config",
 		"-check":                                         "-check needs -config",
 		"-config f -seed 1":                              "-seed: with -config, settings come from the file alone",
 		"-listen :0 -endpoints 0":                        "-endpoints 0 is below 1",
@@ -42,7 +41,7 @@ func TestArguments(t *testing.T) {
 		"-listen :0 -queue 1 -queue-timeout 0s":          "-queue-timeout 0s is not above zero",
 		"-listen :0 -backend http://a -endpoints 2":      "-endpoints and -kv-tokens are for embedded servers, without -backend",
 		"-listen :0 -backend-file f -kv-tokens 9999":     "-endpoints and -kv-tokens are for embedded servers, without -backend",
-		"-listen :0 -backend http://a -backend http://a": "given twice",
+		"-listen :0 -backend http://a -backend http://a": "-backend 2: given twice",
 		"-listen :0 -backend http://a -backend-file f":   "-backend and -backend-file can't both be given",
 	} {
 		t.Run(args, func(t *testing.T) {
@@ -230,6 +229,8 @@ func TestEveryFlagIsASetting(t *testing.T) {
 		"log":           {"all", "log.requests", `"all"`},
 	}
 	before := values("")
+	require.Equal(t, []string{"true\n", "0\n", "0\n", "0\n", "1000000000\n"}, []string{before["shared_cache"], before["timeouts.body"],
+		before["timeouts.unread"], before["limits.connections"], values("-backend-file f")["discover.interval"]})
 	for name, f := range flags {
 		after := values("-" + name + " " + f.value)
 		require.Equal(t, f.want+"\n", after[f.setting], name)

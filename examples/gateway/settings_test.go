@@ -76,6 +76,8 @@ func TestExpiredCertificates(t *testing.T) {
 	path, text := filepath.Join(dir, "gateway.yaml"), []byte("discover: {file: a}\ntls: {cert: server.pem, key: server.key}\n")
 	s := rig.Must(parseSettings(path, text))
 	assert.Empty(t, s.warnings())
+	wakes, want := parsed("endpoints: [{url: http://a, wake: {run: [x], takes: 3s}}]\n"), []string{"tls", "endpoints.wake"}
+	assert.Equal(t, [][]string{want, want}, [][]string{restart(s, wakes), restart(wakes, s)})
 	certificateUntil(t, dir, 1, time.Date(2021, 3, 4, 5, 6, 7, 0, time.UTC))
 	assert.Equal(t, []string{"tls.cert: expired on 2021-03-04 05:06:07"}, s.warnings())
 }
@@ -84,7 +86,7 @@ func TestExpiredCertificates(t *testing.T) {
 func TestSecretsElsewhere(t *testing.T) {
 	t.Setenv("ENDPICK_TEST_KEY", annsKey)
 	dir := t.TempDir()
-	writeFile(t, filepath.Join(dir, "key"), "sk-of-the-engines\n")
+	writeFile(t, filepath.Join(dir, "key"), "sk-of-the-engines\r\n")
 	path, hash := filepath.Join(dir, "gateway.yaml"), filepath.Join(dir, "hash")
 	text := []byte("endpoints: [{url: http://127.0.0.1:1}, {url: http://localhost:1}]\nadmin: \":81\"\n" +
 		"engine_key: {file: key}\nhash_key: {file: " + hash + "}\ntenants: {ann: {keys: [{env: ENDPICK_TEST_KEY}]}}\n")
@@ -100,10 +102,10 @@ func TestSecretsElsewhere(t *testing.T) {
 func TestSettingsThatCanHardlyBeMeant(t *testing.T) {
 	const warning = "models.lama: no endpoint serves this model"
 	for endpoints, want := range map[string][]string{
-		"[{url: http://a, models: [llama]}]":                              {warning, "names.n: no endpoint serves the model lama"},
-		"[{url: http://a, models: [llama]}, {url: http://b}]":             nil,
-		"[{url: http://a, models: [llama], adapters: [lama]}]":            nil,
-		"[{url: http://a, models: [x]}, {url: http://b, models: [lama]}]": nil,
+		"[{url: http://a, models: [llama]}, {url: http://b, adapters: [x]}]": {warning, "names.n: no endpoint serves the model lama"},
+		"[{url: http://a, models: [llama]}, {url: http://b}]":                nil,
+		"[{url: http://a, models: [llama], adapters: [lama]}]":               nil,
+		"[{url: http://a, models: [x]}, {url: http://b, models: [lama]}]":    nil,
 	} {
 		path := writeSettings(t, "endpoints: "+endpoints+"\nmodels: {lama: {policy: lmetric}}\nnames: {n: {models: [lama]}}\n")
 		s, _, err := readSettings(path)
@@ -132,10 +134,10 @@ func TestSettingsThatCanHardlyBeMeant(t *testing.T) {
 	}
 	// Other units, and words for something else.
 	for text, want := range map[string]int{
-		"timeouts: {first_byte: 5ms, stall: 0s, response: 10ms, upgrade: 1ms}": 4, "timeouts: {first_byte: 1s}": 0,
+		"timeouts: {first_byte: 5ms, stall: 0s, response: 10ms, upgrade: 1ms}": 4, "timeouts: {first_byte: 1s, response: 1s}": 0, "timeouts: {stall: 1s, upgrade: 1s}": 0,
 		"limits: {body: 32, header: 64, items: 0, attempts: 0}": 4, "limits: {body: 1 MiB}": 0,
 		"engine_key: Bearer sk-of-the-engines": 1, "engine_key: sk-of-the-engines": 0,
-		"endpoints: [{url: http://a, max_context: 32, kv_tokens: 48, engine: vLLM}, {url: http://b, max_context: 4096, engine: vllm}]": 3,
+		"endpoints: [{url: http://a, max_context: 32, kv_tokens: 48, engine: vLLM}, {url: http://b, max_context: 4096, engine: vllm}, {url: http://c, kv_tokens: 4096}]": 3,
 	} {
 		if !strings.HasPrefix(text, "endpoints") {
 			text += "\nendpoints: [{url: http://a}]"
@@ -191,7 +193,6 @@ func TestSettingsWithAMistake(t *testing.T) {
 		{"replicas of no fleet", "listen:", "replicas: {nats: \"nats://a\"}\n" + aHashKey + "listen:", 2, "replicas.fleet", "is missing: the name of the fleet, the same for its gateways and for no others"},
 		{"replicas of every fleet", "listen:", "replicas: {nats: \"nats://a\", fleet: \"*\"}\n" + aHashKey + "listen:", 2, "replicas.fleet", `"*" is not up to 64 letters, digits, - and _`},
 		{"replicas in no haste", "listen:", "replicas: {nats: \"nats://a\", fleet: x, forget: 1ms}\n" + aHashKey + "listen:", 2, "replicas.forget", "is 1ms, less than 1s"},
-		{"a replica with a long name", "listen:", "replicas: {nats: \"nats://a\", fleet: x, name: " + strings.Repeat("n", 256) + "}\n" + aHashKey + "listen:", 2, "replicas.name", "is longer than 255 bytes"},
 		{"replicas as nobody", "listen:", "replicas: {nats: \"nats://a\", fleet: x, credentials: none.creds}\n" + aHashKey + "listen:", 2, "replicas.credentials", "open " + filepath.Join(dir, "…") + ": no such file or directory"},
 		{"replicas with half a certificate", "listen:", "replicas: {nats: \"nats://a\", fleet: x, cert: a.pem}\n" + aHashKey + "listen:", 2, "replicas", "needs both cert and key, or neither"},
 		{"replicas with no authority", "listen:", "replicas: {nats: \"nats://a\", fleet: x, ca: a.pem}\n" + aHashKey + "listen:", 2, "replicas.ca", "nats: error loading or parsing rootCA file: open " + filepath.Join(dir, "a.pem") + ": no such file or directory"},
@@ -200,7 +201,7 @@ func TestSettingsWithAMistake(t *testing.T) {
 		{"nearly a field", "listen:", "engin_key:", 2, "engin_key", "is an unknown field: did you mean engine_key?"},
 		{"nearly two fields", "listen:", "endpoint:", 2, "endpoint", "is an unknown field: did you mean endpoints?"},
 		{"a variable", "id: b", "id: ${NAME}", 6, "endpoints[1].id", "has ${, which is not filled in"},
-		{"one address for two", "listen:", "admin: 127.0.0.1:81\nlisten: 127.0.0.1:81 #", 2, "admin", "is the address of listen"},
+		{"one address for two", "listen:", "admin: localhost:81\nlisten: 127.0.0.1:81 #", 2, "admin", "is the address of listen"},
 		{"one port of all addresses", "listen:", "admin: localhost:http\nlisten: :80 #", 2, "admin", "is the address of listen"},
 		{"one port of all of IPv6", "listen:", "admin: '[::]:80'\nlisten: 10.0.0.1:80 #", 2, "admin", "is the address of listen"},
 		{"a key from nowhere", "listen:", "engine_key: {}\nlisten:", 2, "engine_key", "needs one of file and env"},
@@ -229,7 +230,6 @@ func TestSettingsWithAMistake(t *testing.T) {
 		{"a query", "http://10.0.0.1:8000", "http://10.0.0.1:8000?x=1", 4, "endpoints[0].url", "has a query or a fragment, which would not be sent"},
 		{"a fragment", "http://10.0.0.1:8000", "http://10.0.0.1:8000#x", 4, "endpoints[0].url", "has a query or a fragment, which would not be sent"},
 		{"an address without a port", "127.0.0.1:0", "127.0.0.1", 2, "listen", "address …: missing port in address"},
-		{"a URL instead of an address", "127.0.0.1:0", "http://127.0.0.1:0", 2, "listen", "address …: too many colons in address"},
 		{"an address with no port", "127.0.0.1:0", "127.0.0.1:80000", 2, "listen", "address 80000: invalid port"},
 		{"an operator's address without a port", "listen:", "admin: localhost\nlisten:", 2, "admin", "address …: missing port in address"},
 		{"an engine's key of two lines", "listen:", "engine_key: \"a\\n\"\nlisten:", 2, "engine_key", "has a space around it or a control character, which no header can have"},
@@ -238,7 +238,6 @@ func TestSettingsWithAMistake(t *testing.T) {
 		{"tenants of an open house", "listen:", "open: true\nlisten:", 2, "open", "needs no key, and tenants have some: there can be one of the two"},
 		{"headers without end", "listen:", "limits: {header: 2 GiB}\nlisten:", 2, "limits.header", "is more than 1 GiB"},
 		{"no scheme", "http://10.0.0.1:8000", "10.0.0.1:8000", 4, "endpoints[0].url", "has no scheme: want http://HOST"},
-		{"same endpoint", "http://10.0.0.2:8000\n    id: b", "http://10.0.0.1:8000\n    kv_tokens: 0", 5, "endpoints[1]", "is listed twice: endpoints[0] has the same id, or url if there is no id"},
 		{"same endpoint before others", "  - url: http://10.0.0.2:8000", "  - url: http://10.0.0.1:8000\n    labels: {x: y}\n  - url: http://10.0.0.3:8000\n  - url: http://10.0.0.4:8000\n  - url: http://10.0.0.2:8000", 5, "endpoints[1]", "is listed twice: endpoints[0] has"},
 		{"a model without a name", "models: [m]", "models: [m, '']", 7, "endpoints[1].models[1]", "is empty"},
 		{"an adapter without a name", "models: [m]", "adapters: ['']", 7, "endpoints[1].adapters[0]", "is empty"},
@@ -246,6 +245,7 @@ func TestSettingsWithAMistake(t *testing.T) {
 		{"nobody", goodSettings[strings.Index(goodSettings, "endpoints:"):strings.Index(goodSettings, "tenants:")], "endpoints: []\n", 3, "endpoints", "names no server: list one or more, or say with discover where to find them"},
 		{"negative", "id: b", "kv_tokens: -1", 6, "endpoints[1].kv_tokens", "-1 is negative"},
 		{"short key", "sk-0123456789abcdef", "secret", 10, "tenants.ann.keys[0]", "is shorter than 16 bytes"},
+		{"a longer hash", "sk-0123456789abcdef", "sha256:" + strings.Repeat("00", 33), 10, "tenants.ann.keys[0]", "is not sha256: and 64 hexadecimal digits"},
 		{"bad hash", "sk-0123456789abcdef", "sha256:00", 10, "tenants.ann.keys[0]", "is not sha256: and 64 hexadecimal digits"},
 		{"no keys", "    keys: [sk-0123456789abcdef]", "    slo: {ttft: 1s}", 9, "tenants.ann.keys", "is missing"},
 		{"an impossible first token", "    keys: [sk-0123456789abcdef]", "    keys: [sk-0123456789abcdef]\n    slo: {ttft: 2h}", 11, "tenants.ann.slo.ttft", "2h0m0s is not within"},
@@ -256,6 +256,8 @@ func TestSettingsWithAMistake(t *testing.T) {
 		{"more", "", "models:\n  m: {}\n", end + 1, "models.m.policy", "is missing"},
 		{"more", "", "hash_key: abc\n", end, "hash_key", "is not 64 hexadecimal digits"},
 		{"more", "", "seed: -1\n", end, "seed", `"-1" is not a whole number`},
+		{"more", "", "tls: {cert: a.pem, key: b.pem}\nh2c: true\n", end + 1, "h2c", "is HTTP/2 in the clear, and there is TLS"},
+		{"a tenant with a long name", "ann", strings.Repeat("a ", 129), 9, "tenants.…", "is longer than 256 bytes"},
 		{"more", "", "h2c: yes\n", end, "h2c", `"yes" is not true or false`},
 		{"more", "", "timeouts: {stall: 10}\n", end, "timeouts.stall", `"10" is not a duration, such as 500ms`},
 		{"more", "", "timeouts: {stall: -1s}\n", end, "timeouts.stall", "is negative"},
@@ -275,7 +277,7 @@ func TestSettingsWithAMistake(t *testing.T) {
 		{"more", "", "discover: {file: list}\n", end, "discover", "can't both be given"},
 		{"more", "", "price: {cached: 2}\n", end, "price.cached", "2 is not within 0 and 1"},
 		{"more", "", "price: {prompt: -1}\n", end, "price.prompt", "-1 is negative"},
-		{"quota", "sk-0123456789abcdef]", "sk-0123456789abcdef]\n    quota: {burst: 1}", 11, "tenants.ann.quota.burst", "needs tokens_per_second"},
+		{"quota", "sk-0123456789abcdef]", "sk-0123456789abcdef]\n    quota: {burst: 1, requests: 2}", 11, "tenants.ann.quota.burst", "needs tokens_per_second"},
 	} {
 		t.Run(tc.name+" "+tc.field, func(t *testing.T) {
 			text := goodSettings + tc.new
@@ -296,14 +298,14 @@ func TestSettingsWithAMistake(t *testing.T) {
 		"": "is empty", "# nothing\n": "is empty", "\xff": "is not UTF-8", "listen: ''\nendpoints: []": ":1: listen: is empty",
 		"listen: a:1":  "endpoints: names no server",
 		"discover: {}": ":1: discover: needs one of file, dns and srv", "discover: {file: a, dns: b}": "needs one of",
-		"discover: {dns: a}": ":1: discover.port: 0 is not a port", "discover: {file: a, port: 1}": "discover.port: is for dns",
+		"discover: {dns: a}": ":1: discover.port: 0 is not a port", "discover: {srv: a, port: 1}": "discover.port: is for dns",
 		"discover: {srv: a, network: ip4}": "discover.network: is for dns", "discover: {dns: a, port: 1, network: ip}": "neither ip4 nor ip6",
 		"discover: {srv: a, scheme: ftp}": "discover.scheme: \"ftp\" is none of", "discover: {file: a, scheme: http}": "the file has URLs",
 		"discover: {srv: a, interval: -1s}": "discover.interval: -1s is negative", "discover: {srv: a, interval: 1ns}": "discover.interval: is 1ns, less than 1ms", "discover: {srv: a, interval: 9ms}": "discover.interval: is 9ms, less than 100ms",
 		"discover: {srv: a, endpoint: {id: b}}":           "belongs to one endpoint alone",
 		"discover: {file: a, endpoint: {variant: b}}":     "the file says what each endpoint is",
 		"discover: {srv: a, endpoint: {events: \"b:1\"}}": "belongs to one endpoint alone", "discover: {srv: a, endpoint: {replay: \"b:1\"}}": "belongs to one endpoint alone",
-		"discover: {srv: a, endpoint: {models: ['']}}":  "discover.endpoint.models[0]: is empty",
+		"discover: {srv: a, endpoint: {weight: 0}}": "discover.endpoint.weight: is 0", "discover: {srv: a, endpoint: {models: ['']}}": "discover.endpoint.models[0]: is empty",
 		"discover: {srv: a, endpoint: {kv_tokens: -1}}": "discover.endpoint.kv_tokens: -1 is negative",
 	} {
 		_, err := parseSettings(path, []byte(text))

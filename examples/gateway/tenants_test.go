@@ -5,7 +5,9 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -75,6 +77,8 @@ func TestTenantsComeFromKeys(t *testing.T) {
 		want := map[string][]float64{"ann": {5000, 1000}, "bob": {0, 0}}[tc.tenant]
 		require.Equal(t, want, []float64{ended[before].SLOTTFTMillis, ended[before].SLOTPOTMillis})
 	}
+	require.EqualValues(t, 32<<20, g.longest, "as the transport's")
+	require.Equal(t, "1f", g.tenantName(0x1f), "of one that is gone")
 	require.Equal(t, http.StatusOK, askGateway(g, chat, "Authorization", "Bearer "+annsKey, "X-Slo-Ttft-Ms", "250").Code)
 	last := ended[len(ended)-1]
 	require.Equal(t, []float64{250, 0}, []float64{last.SLOTTFTMillis, last.SLOTPOTMillis})
@@ -124,7 +128,7 @@ func TestBrowsersAskWithoutAKey(t *testing.T) {
 		}{
 			{"a page asks", "OPTIONS", "", []string{"Origin", "http://page", "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "authorization"}, 204, "http://page"},
 			{"for a tunnel", "OPTIONS", "", []string{"Origin", "http://page", "Access-Control-Request-Method", "POST", "Connection", "Upgrade", "Upgrade", "websocket"}, 204, "http://page"},
-			{"and sends a key that is none of its", "OPTIONS", "", []string{"Origin", "http://page", "Access-Control-Request-Method", "POST", "X-Api-Key", "x"}, 204, "http://page"},
+			{"and sends a key that is none of its", "OPTIONS", "", []string{"Origin", "http://page", "Access-Control-Request-Method", "DELETE", "X-Api-Key", "x"}, 204, "http://page"},
 			{"with a body", "OPTIONS", "{}", []string{"Origin", "http://page", "Access-Control-Request-Method", "POST"}, 204, "http://page"},
 			{"for nothing", "OPTIONS", "", []string{"Origin", "http://page"}, 401, "http://page"},
 			{"calls without a key", "POST", "", []string{"Origin", "http://page"}, 401, "http://page"},
@@ -141,6 +145,7 @@ func TestBrowsersAskWithoutAKey(t *testing.T) {
 			require.Equal(t, want, w.Header()["Access-Control-Allow-Origin"], "%s, %s", tc.name, origins)
 			require.Empty(t, w.Header().Get("Access-Control-Allow-Credentials"))
 			if w.Code == http.StatusOK {
+				require.Equal(t, want == nil, w.Header().Get("Access-Control-Expose-Headers") != "Retry-After, X-Should-Retry, X-Request-Id")
 				require.Equal(t, want == nil, page == tc.origin, "%s: a server doesn't know the pages that are allowed here", tc.name)
 			}
 		}
@@ -191,7 +196,14 @@ func TestARefusalReachesWhoIsStillSending(t *testing.T) {
 // A tenant can't make the gateway hold more than four long bodies while they arrive, whether or
 // not it says how long they are; others are not affected, and what was read counts no more.
 func TestATenantsBodiesAreBounded(t *testing.T) {
-	g := newTestGateway(t, annAndBob+"limits: {body: 1 KiB}\nendpoints: [{url: \""+newBackend(t).URL+"\"}]\n")
+	var reading *atomic.Int64
+	var held atomic.Int64 // bytes that count as being read when a server answers
+	server := answering(t, func(w http.ResponseWriter, _ *http.Request) {
+		held.Store(reading.Load())
+		_, _ = io.WriteString(w, "{}")
+	})
+	g := newTestGateway(t, annAndBob+"limits: {body: 1 KiB}\nendpoints: [{url: \""+server.URL+"\"}]\n")
+	reading = &g.keys.Load().owner(annsKey).reading
 	body := `{"messages":[{"content":"` + strings.Repeat("x", 900) + `"}]}`
 	send := func(key string, declared bool) (finish func(), answer <-chan *httptest.ResponseRecorder) {
 		from, to := io.Pipe()
@@ -217,7 +229,6 @@ func TestATenantsBodiesAreBounded(t *testing.T) {
 			f, a := send(annsKey, i%2 == 0)
 			finish, answers = append(finish, f), append(answers, a)
 		}
-		reading := &g.keys.Load().owner(annsKey).reading
 		require.Eventually(t, func() bool { return reading.Load() >= 4*int64(len(body)-1) }, 30*time.Second, time.Millisecond)
 		_, refused := send(annsKey, true)
 		w := <-refused
@@ -227,18 +238,13 @@ func TestATenantsBodiesAreBounded(t *testing.T) {
 		require.Equal(t, http.StatusRequestEntityTooLarge, (<-refused).Code)
 		f, a := send(bobsKey, true)
 		finish, answers = append(finish, f), append(answers, a)
-		for i, f := range finish {
+		for i, f := range slices.Backward(finish) {
 			f()
 			require.Equal(t, http.StatusOK, (<-answers[i]).Code)
 		}
-		require.Zero(t, reading.Load())
+		require.Zero(t, held.Load(), "what has been read does not count")
 	}
-	unread := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
-	ann := g.keys.Load().owner(annsKey)
-	require.True(t, ann.reads(unread, 1024))
-	require.EqualValues(t, len(body), ann.reading.Load())
-	require.NoError(t, unread.Body.Close())
-	require.Zero(t, ann.reading.Load(), "nobody reads it")
+	require.Equal(t, http.StatusRequestEntityTooLarge, askFor(g, "/v1/chat/completions", strings.Repeat(" ", 5<<10), "X-Api-Key", annsKey).Code)
 }
 
 // A tenant that has used up its tokens gets 429 and a time to come back; others go on, and a reload gives it more.
@@ -287,6 +293,7 @@ func (s *spy) Admit(req *endpick.Request, _ []endpick.Candidate) error {
 func TestHeadersAreTrustedOnDemand(t *testing.T) {
 	server := answering(t, func(w http.ResponseWriter, r *http.Request) {
 		assert.Equal(t, "acme", r.Header.Get(tenantHeader), "what is the engine's is passed on")
+		assert.Equal(t, "192.0.2.1", r.Header.Get("X-Forwarded-For"))
 		assert.Equal(t, "Bearer of-the-engine", r.Header.Get("Authorization"), "without tenants keys are, too")
 		_, _ = io.WriteString(w, "{}")
 	})

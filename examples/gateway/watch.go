@@ -138,5 +138,5 @@ func (w *watch) sample(now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	at, _ := w.history.all.at(now)
-	at.inFlight, at.held = max(at.inFlight, inFlight), max(at.held, q.Requests)
+	at.inFlight, at.held = inFlight, q.Requests
 }
