@@ -69,11 +69,12 @@ type gatewayQueue struct {
 	full    queue.Saturation // nil: requests wait for MaxInFlight alone
 	waiting atomic.Int32     // requests in the queue
 
-	mu    sync.Mutex // guards the fields below; held while a request is routed
-	queue *queue.Queue[*queued]
-	timer *time.Timer
-	view  []endpick.Candidate
-	out   []string
+	mu     sync.Mutex // guards the fields below; held while a request is routed
+	queue  *queue.Queue[*queued]
+	timer  *time.Timer
+	yields time.Time // until then room is left to other gateways
+	view   []endpick.Candidate
+	out    []string
 	// tried has the models and names for which there was no room a moment ago for prompts that are longer than this.
 	tried map[string]int
 	// broken is a panic of full, to be reported without the lock.
@@ -217,6 +218,9 @@ func (q *gatewayQueue) ended() {
 	}
 	q.mu.Lock()
 	defer q.unlock()
+	if now := q.t.d.now(); q.t.d.health.Told() && now.Sub(q.yields) > recheck { // others hear of it later, and would never find room
+		q.yields = now.Add(2 * recheck)
+	}
 	if q.queue.Stats().Requests > 0 {
 		q.timer.Reset(0)
 	}
@@ -233,7 +237,7 @@ func (q *gatewayQueue) settle(item queue.Item[*queued], input, output int) {
 // before the next one is considered. q.mu is held.
 func (q *gatewayQueue) dispatch() {
 	clear(q.tried)
-	for q.queue.Stats().Requests > 0 {
+	for q.queue.Stats().Requests > 0 && !q.t.d.now().Before(q.yields) {
 		now := q.t.d.now()
 		item, ok := q.queue.PopIf(now, q.saturation(), func(item queue.Item[*queued]) bool { return q.leaves(item.Value, now) })
 		if !ok {

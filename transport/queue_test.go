@@ -647,6 +647,37 @@ func (w *world) limited(t *testing.T, change func(e *endpick.Endpoint)) {
 	}
 }
 
+// Of two gateways whose requests wait for the same server each gets its share, though it hears of its own ends first.
+func TestGatewaysTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const took = 100 * time.Millisecond
+		w := newWorld(t, transport.Config{Base: rig.RoundTrip(func(*http.Request) (*http.Response, error) {
+			time.Sleep(took)
+			return answered(http.StatusOK, "application/json", "{}")
+		})}, "a")
+		w.limited(t, func(e *endpick.Endpoint) { e.MaxInFlight = 1 })
+		w.monitor.Core().Tell(func(string, bool) {})
+		theirs, end := 0, time.Now().Add(100*took)
+		for range 3 {
+			go func() {
+				for time.Now().Before(end) {
+					w.ok(t, post(t, chatPath, chatAtOnce))
+				}
+			}()
+		}
+		for ; time.Now().Before(end); time.Sleep(3_000_007) {
+			if w.router.Endpoints()[0].Candidate.InFlight.Requests == 0 {
+				lease := rig.Must(w.router.Route(endpick.Request{Adopted: &endpick.Adopted{Endpoint: "a", Mirrored: true}}))
+				time.Sleep(took)
+				lease.Done(endpick.Outcome{})
+				theirs++
+			}
+		}
+		assert.InDelta(t, 50, theirs, 30)
+		time.Sleep(10 * took)
+	})
+}
+
 // A thousand requests for three servers that take two at once, of which one dies: no server ever has
 // three, all are served.
 func TestTwoAtOnce(t *testing.T) {

@@ -87,5 +87,9 @@ func (r *Replica) Done(e *endpick.Event, o *endpick.Outcome) {
 	if r.config.DisableIndex || o.Status != endpick.Completed {
 		blocks = nil
 	}
-	r.queue.put(&event{kind: done, lease: e.Lease, outcome: shared}, blocks, r.queue.soon)
+	signal := r.queue.soon
+	if e.Candidate.Endpoint.MaxInFlight > 0 {
+		signal = r.queue.wake // others may wait for the room
+	}
+	r.queue.put(&event{kind: done, lease: e.Lease, outcome: shared}, blocks, signal)
 }
