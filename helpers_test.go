@@ -27,8 +27,7 @@ func newRouter(config endpick.Config) (*endpick.Router, *clock) {
 	if config.Seed == 0 {
 		config.Seed = 1
 	}
-	r := rig.Must(endpick.New(config))
-	return r, c
+	return rig.Must(endpick.New(config)), c
 }
 
 // named returns endpoints that serve everything.

@@ -279,7 +279,6 @@ func structured(dst []uint64, i int) []uint64 {
 		tokens[16+i/5%112] ^= 1 << (i / 5 % 32)
 	}
 	// The same prompts of two tenants are different heads as well.
-	seed := birthdaySeeds[i/5%3]
-	blocks := prefix.AppendTokens(make([]uint64, 0, 8), seed, tokens[:])
+	blocks := prefix.AppendTokens(make([]uint64, 0, 8), birthdaySeeds[i/5%3], tokens[:])
 	return append(dst, blocks[:min(len(blocks), cap(dst)-len(dst))]...)
 }

@@ -184,8 +184,7 @@ func (of observer) Routed(e *endpick.Event) {
 		c.size = l.size
 	}
 	// Pending blocks weigh on other requests like load: no more of them than the prompt is long.
-	full := math.Ceil(float64(e.Request.InputTokens) / block)
-	blocks = blocks[:min(len(blocks), l.size.blocks, int(min(full, math.MaxInt32)))]
+	blocks = blocks[:min(len(blocks), l.size.blocks, int(min(math.Ceil(float64(e.Request.InputTokens)/block), math.MaxInt32)))]
 	x.path = x.tree.walk(x.path[:0], blocks)
 	x.inspect(c, l)
 	if room := l.matched + x.allowance(a, l.size.blocks); room < len(blocks) {

@@ -50,8 +50,7 @@ func TestBestFitScores(t *testing.T) {
 	// ranked by, and only the first the one for a whole response.
 	streamed := ask(0, 0)
 	streamed.ExpectedOutputTokens = 1
-	got := score(rig.Must(slo.NewBestFit(slo.BestFitConfig{})), streamed, parts)
-	assert.Equal(t, []float64{0, 1, 0}, got)
+	assert.Equal(t, []float64{0, 1, 0}, score(rig.Must(slo.NewBestFit(slo.BestFitConfig{})), streamed, parts))
 	streamed.Stream = false
 	assert.Equal(t, []float64{1, 0, 0}, score(rig.Must(slo.NewBestFit(slo.BestFitConfig{})), streamed, parts))
 }

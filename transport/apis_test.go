@@ -589,8 +589,7 @@ func TestListsOfOllama(t *testing.T) {
 		"/api/tags": `[{"name":"a:latest","size":7} {"name":"b:7b"} {"name":"c"} {"details":{},"digest":"` + strings.Repeat("0", 64) + `","model":"old","modified_at":"1970-01-01T00:00:00Z","name":"old","size":0}]`,
 		"/api/ps":   `[{"name":"a:latest","size_vram":5}]`,
 	} {
-		req := getting(path)
-		_, body := w.ok(t, req)
+		_, body := w.ok(t, getting(path))
 		var list struct{ Models []json.RawMessage }
 		require.NoError(t, json.Unmarshal([]byte(body), &list))
 		assert.Equal(t, want, fmt.Sprintf("%s", list.Models), path)

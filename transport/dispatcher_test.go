@@ -196,8 +196,7 @@ func TestAttemptsEndOnce(t *testing.T) {
 				case "first":
 					require.Error(t, a.Header(200, streamHeader.Clone(), []byte(`data: {"error":{"message":"no"}}`+"\n\n")))
 				case "400", "429", "500", "503":
-					status := map[string]int{"400": 400, "429": 429, "500": 500, "503": 503}[step]
-					err = a.Header(status, http.Header{}, nil)
+					err = a.Header(map[string]int{"400": 400, "429": 429, "500": 500, "503": 503}[step], http.Header{}, nil)
 					if tc.name == "header twice" {
 						require.NoError(t, err)
 						break

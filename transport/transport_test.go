@@ -135,8 +135,7 @@ func TestWithoutAModelAnyEndpointServes(t *testing.T) {
 	w.add(t, "b", b.URL, "y")
 	busy := rig.Must(w.router.Route(endpick.Request{Model: "x"}))
 	defer busy.Done(endpick.Outcome{})
-	req := getting("/version")
-	resp, _ := w.ok(t, req)
+	resp, _ := w.ok(t, getting("/version"))
 	assert.Equal(t, "b", w.record(t).Endpoint)
 	assert.Empty(t, resp.Header.Get(transport.EndpointHeader), "nobody asked for it")
 

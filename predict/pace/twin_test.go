@@ -71,8 +71,7 @@ func (n *naive) add(now int64, ratio, deviation float64) {
 	if known != 0 {
 		belief = max(n.believed(now), 0.05)
 		slow := -(y - known) * (y - known) / (2 * sigma * sigma) // log-likelihoods
-		like := -y * y / (2 * sigma * sigma)
-		odds := belief / (1 - belief) * math.Exp(min(max(slow-like, -4), 4))
+		odds := belief / (1 - belief) * math.Exp(min(max(slow-(-y*y/(2*sigma*sigma)), -4), 4))
 		belief = min(odds/(1+odds), 0.95)
 	}
 	n.strange++

@@ -338,8 +338,7 @@ func TestSettings(t *testing.T) {
 	require.Equal(t, []any{"h:1", "h:2", 30 * time.Second, 30 * time.Second, time.Minute, 100 * time.Millisecond, 64 << 20},
 		[]any{c.Events, c.Replay, c.StaleAfter, c.ReplayWithin, c.ResyncEvery, c.Reconnect, c.MaxMessage})
 	require.NotNil(t, c.Dial)
-	set := Config{Events: "h:1", Sink: &resets{}, StaleAfter: 1, ReplayWithin: 2, ResyncEvery: 3, Reconnect: 4, MaxMessage: 5}
-	c = set
+	c = Config{Events: "h:1", Sink: &resets{}, StaleAfter: 1, ReplayWithin: 2, ResyncEvery: 3, Reconnect: 4, MaxMessage: 5}
 	require.NoError(t, c.validate())
 	require.Equal(t, []any{time.Duration(1), time.Duration(2), time.Duration(3), time.Duration(4), 5, ""}, []any{c.StaleAfter, c.ReplayWithin, c.ResyncEvery, c.Reconnect, c.MaxMessage, c.Replay})
 	for field, change := range map[string]func(*Config){
@@ -490,8 +489,7 @@ func TestPausesAndStaleness(t *testing.T) {
 			return here, nil
 		}
 		sink := &resets{start: start}
-		sub := rig.Must(New(Config{Events: "e:1", Sink: sink, Dial: dial}))
-		stop := running(t, sub)
+		stop := running(t, rig.Must(New(Config{Events: "e:1", Sink: sink, Dial: dial})))
 		time.Sleep(lives + 3*time.Minute)
 		stop()
 		const ms = time.Millisecond

@@ -49,8 +49,7 @@ func (c *chain) name(t *talker, blocks int) Hash {
 
 // prompt returns a prompt of few different beginnings.
 func (t *talker) prompt() []uint32 {
-	n := 1 + t.r.IntN(140)
-	tokens := make([]uint32, n)
+	tokens := make([]uint32, 1+t.r.IntN(140))
 	kind := uint32(0)
 	for i := range tokens {
 		if i%24 == 0 {
@@ -149,8 +148,7 @@ func lossy(r *rand.Rand, events []Event) []Event {
 		case 1:
 			out = append(out, e, e)
 		case 2:
-			at := r.IntN(len(out) + 1)
-			out = slices.Insert(out, at, e)
+			out = slices.Insert(out, r.IntN(len(out)+1), e)
 		default:
 			out = append(out, e)
 		}
@@ -206,8 +204,7 @@ func TestIndexIsItsTwin(t *testing.T) {
 	var feeds []*Feed
 	var talkers []*talker
 	for i, k := range kinds {
-		f := rig.Must(x.Feed(refs[i], FeedConfig{Scope: ModelScope}))
-		feeds = append(feeds, f)
+		feeds = append(feeds, rig.Must(x.Feed(refs[i], FeedConfig{Scope: ModelScope})))
 		talkers = append(talkers, &talker{r: r, size: k.size, groups: k.groups, salt: r.Uint64()})
 	}
 	matched := 0

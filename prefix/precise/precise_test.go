@@ -403,8 +403,7 @@ func ExampleIndex() {
 
 func TestStagesConform(t *testing.T) {
 	newIndex := func(t *testing.T) *precise.Index {
-		x := rig.Must(precise.New(precise.Config{}))
-		return x
+		return rig.Must(precise.New(precise.Config{}))
 	}
 	scorertest.RunMatcher(t, func(t *testing.T) endpick.Matcher { return newIndex(t) })
 	t.Run("observer", func(t *testing.T) {

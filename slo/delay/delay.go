@@ -91,8 +91,7 @@ func (m *marginal) Score(req *endpick.Request, candidates []endpick.Candidate, d
 		if !loads {
 			return
 		}
-		best := endpick.MaxScore{}.Pick(req, candidates, dst)
-		if m.reserve(req, &candidates[best], version) {
+		if m.reserve(req, &candidates[endpick.MaxScore{}.Pick(req, candidates, dst)], version) {
 			return
 		}
 	}

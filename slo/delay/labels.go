@@ -47,8 +47,7 @@ const mostTokens = 1 << 24
 // length learns from the length of a complete response.
 func (l *learned) length(r *lease, ev *endpick.Event) {
 	if n := ev.OutputTokens; n > 0 {
-		each := float64(min(n, mostTokens)) / float64(max(ev.Request.Responses, 1))
-		l.lengths.add(r.guess, each, r.vote)
+		l.lengths.add(r.guess, float64(min(n, mostTokens))/float64(max(ev.Request.Responses, 1)), r.vote)
 	}
 }
 

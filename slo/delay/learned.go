@@ -83,8 +83,7 @@ func (l *learned) label(n kindName, x *amounts, ms float64) {
 // computed records that a prompt has been computed, by its kind: fast ones may get the longer prompts.
 func (l *learned) computed(r *lease) {
 	if k := l.kinds.known[r.name]; k != nil && k.labels > 0 {
-		each := k.each[tokens] + k.each[attention]*r.pairs/r.fresh
-		l.again.fade(l.againClip.of(each), r.vote*l.freshClip.of(r.fresh), recent)
+		l.again.fade(l.againClip.of(k.each[tokens]+k.each[attention]*r.pairs/r.fresh), r.vote*l.freshClip.of(r.fresh), recent)
 	}
 }
 

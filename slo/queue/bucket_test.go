@@ -49,8 +49,7 @@ func TestTokenBucket(t *testing.T) {
 func TestTokenBucketRetryAfter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		capacity := float64(rapid.IntRange(1, 1000).Draw(t, "capacity"))
-		refill := rapid.Float64Range(1e5, 1e8).Draw(t, "refill")
-		b := queue.TokenBucket(capacity, refill)
+		b := queue.TokenBucket(capacity, rapid.Float64Range(1e5, 1e8).Draw(t, "refill"))
 		now := at(0)
 		admit := func() error {
 			req := endpick.Request{InputTokens: int(capacity)}.At(now, 1, 1)

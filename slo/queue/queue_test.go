@@ -94,8 +94,7 @@ func TestQueueForgetsTenants(t *testing.T) {
 
 	q = newQueue(t, queue.Config{})
 	q.push(t, queue.Item[string]{Value: "a", Tenant: "a"}, queue.Item[string]{Value: "z", Tenant: "z"})
-	handle := rig.Must(q.Push(epoch, queue.Item[string]{Value: "gone", Tenant: "gone"}))
-	_, ok := q.Cancel(handle)
+	_, ok := q.Cancel(rig.Must(q.Push(epoch, queue.Item[string]{Value: "gone", Tenant: "gone"})))
 	require.True(t, ok)
 	assert.Equal(t, 2, queue.RememberedTenants(q.Queue), "one of whom nothing was dispatched")
 	q.pop(t)
@@ -334,8 +333,7 @@ func TestQueueDebtorsAreBounded(t *testing.T) {
 		var popped []queue.Item[string]
 		for i := range many {
 			q.push(t, queue.Item[string]{Tenant: fmt.Sprint(i), Tokens: 10, Deadline: at(1)})
-			item := q.pop(t)
-			popped = append(popped, item)
+			popped = append(popped, q.pop(t))
 		}
 		for _, item := range popped {
 			q.Settle(item, 1000, 1000)

@@ -135,8 +135,7 @@ func hundred() *extproc.Server {
 		config.Endpoints = append(config.Endpoints, endpick.Endpoint{Address: fmt.Sprintf("10.0.0.%d:8000", i+1), Models: []string{"m"}})
 	}
 	router := rig.Must(endpick.New(config))
-	server := rig.Must(extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router, Fallbacks: 2}}))
-	return server
+	return rig.Must(extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router, Fallbacks: 2}}))
 }
 
 // processor returns a connection to a processor until the benchmark ends.

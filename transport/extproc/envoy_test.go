@@ -116,8 +116,7 @@ func do(t testing.TB, client *http.Client, method, url string, body []byte, head
 	}
 	response := rig.Must(client.Do(in))
 	defer response.Body.Close()
-	got := rig.Must(io.ReadAll(response.Body))
-	return response, string(got)
+	return response, string(rig.Must(io.ReadAll(response.Body)))
 }
 
 // Bodies of every size arrive once and unchanged, in both directions, and trailers with them; also

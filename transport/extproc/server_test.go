@@ -322,8 +322,7 @@ func mutation(m *extprocv3.ProcessingResponse, name string) string {
 
 func TestConfig(t *testing.T) {
 	router := func(address string) *endpick.Router {
-		r := rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "x", Address: address}}}))
-		return r
+		return rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "x", Address: address}}}))
 	}
 	good := router("10.0.0.1:80")
 	for field, c := range map[string]extproc.Config{

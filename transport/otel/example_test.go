@@ -59,8 +59,7 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	provider := sdk.NewTracerProvider(sdk.WithSyncer(names{}))
-	tracer := otel.New(otel.Config{Provider: provider})
+	tracer := otel.New(otel.Config{Provider: sdk.NewTracerProvider(sdk.WithSyncer(names{}))})
 	routed, err := transport.New(transport.Config{Router: router, Describe: tracer.Describe, Observe: tracer.Observe})
 	if err != nil {
 		panic(err)

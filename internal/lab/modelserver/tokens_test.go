@@ -68,8 +68,7 @@ func TestTurnsShareTheirHead(t *testing.T) {
 			messages = append(messages, said{rapid.SampledFrom([]string{"system", "user", "assistant"}).Draw(t, "role"), text.Draw(t, "text")})
 		}
 		parse := func(m []said) tokens {
-			body := rig.Must(json.Marshal(map[string]any{"messages": m}))
-			q, e := parseChat(&Server{block: 4}, body)
+			q, e := parseChat(&Server{block: 4}, rig.Must(json.Marshal(map[string]any{"messages": m})))
 			require.Nil(t, e)
 			return q.prompt
 		}

@@ -59,8 +59,7 @@ func (e *engine) next(r regime) (row []float64, ttft, tpot float64) {
 	row = make([]float64, FeatureCount)
 	f.Row(row)
 	step := 7 + 0.9*math.Pow(f.Running, 0.75) + 20*f.KVUsage
-	fresh := row[columnNew]
-	ttft = 15 + fresh*(0.04+3e-7*f.InputTokens)*(1+0.01*f.Running) + f.PrefillTokens*0.05 + step
+	ttft = 15 + row[columnNew]*(0.04+3e-7*f.InputTokens)*(1+0.01*f.Running) + f.PrefillTokens*0.05 + step
 	if f.KVUsage > 0.9 {
 		ttft += f.Waiting * step * 3
 	}
@@ -80,8 +79,7 @@ type course struct {
 }
 
 func newCourse(t require.TestingT, target Target, trainer *Trainer) *course {
-	l := New(trainer, Latency(target))
-	return &course{t: t, learner: l, engine: newEngine(5), tpot: target == TPOT}
+	return &course{t: t, learner: New(trainer, Latency(target)), engine: newEngine(5), tpot: target == TPOT}
 }
 
 // run returns the absolute errors, as shares.
@@ -306,8 +304,7 @@ func TestMeanAndP90(t *testing.T) {
 // manual is a learner of one feature that is fitted on demand.
 func manual(window WindowConfig) *Learner {
 	window.Features = 1
-	config := Config{Boost: boost.Config{Features: 1, Trees: 4}, Window: window}
-	return New(&Trainer{Synchronous: true, Manual: true}, config)
+	return New(&Trainer{Synchronous: true, Manual: true}, Config{Boost: boost.Config{Features: 1, Trees: 4}, Window: window})
 }
 
 // Health's errors, worked out by hand as shares of the measured value.

@@ -104,15 +104,13 @@ func (s *stage) do(words []string) string {
 		return ""
 	}
 	number := func(key string) float64 {
-		v := rig.Must(strconv.ParseFloat("0"+value(key), 64))
-		return v
+		return rig.Must(strconv.ParseFloat("0"+value(key), 64))
 	}
 	duration := func(key string) time.Duration {
 		if value(key) == "" {
 			return 0
 		}
-		d := rig.Must(time.ParseDuration(value(key)))
-		return d
+		return rig.Must(time.ParseDuration(value(key)))
 	}
 	tokens := int(number("tokens"))
 	switch words[0] {

@@ -129,8 +129,7 @@ func TestLimits(t *testing.T) {
 	} {
 		for _, limit := range []int{9, 20, 1000} {
 			require.NoError(t, rig.Err(tryToUnderstand(tc.kind, long(limit, tc.body(limit)), limit)), "%s, %d", name, limit)
-			body := long(limit, tc.body(limit+1))
-			_, err := tryToUnderstand(tc.kind, body, limit)
+			_, err := tryToUnderstand(tc.kind, long(limit, tc.body(limit+1)), limit)
 			var bad *endpick.RequestError
 			require.ErrorAs(t, err, &bad, "%s, %d", name, limit)
 			assert.Equal(t, tooManyItems, bad)
@@ -157,8 +156,7 @@ func TestLimitsGoByTheLength(t *testing.T) {
 		"texts":    {shapes["texts"], fewItems + n/itemBytes},
 	} {
 		body := func(items int) []byte {
-			list := strings.TrimSuffix(strings.Repeat(tc.s.Item+tc.s.Comma, items), tc.s.Comma)
-			b := []byte(tc.s.Head + list + tc.s.Tail)
+			b := []byte(tc.s.Head + strings.TrimSuffix(strings.Repeat(tc.s.Item+tc.s.Comma, items), tc.s.Comma) + tc.s.Tail)
 			return append(b, bytes.Repeat([]byte(" "), n-len(b))...)
 		}
 		require.NoError(t, rig.Err(tryToUnderstand(apiOfShape(tc.s), body(tc.limit), manyItems)), name)

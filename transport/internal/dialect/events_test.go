@@ -498,8 +498,7 @@ func TestBodiesThatCannotBeRead(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, kind, c.api, "nothing was sent, or the host does not see it")
 		for _, body := range []string{valid, " " + valid + "\n", "\xef\xbb\xbf" + valid, valid[:len(valid)-1] + `,"x":NaN,"y":[-Infinity]}`} {
-			form := http.Header{"Content-Type": {"multipart/form-data; boundary=x"}}
-			c, err := parse(kind, form, []byte(body), manyItems)
+			c, err := parse(kind, http.Header{"Content-Type": {"multipart/form-data; boundary=x"}}, []byte(body), manyItems)
 			require.NoError(t, err, body)
 			require.NoError(t, rig.Err(c.readPrompt(t.Context(), new(endpick.Request), prefix.Scope{}, rates{})), body)
 			assert.Equal(t, kind, c.api)

@@ -72,8 +72,7 @@ func (p Passes) validate() error {
 func (p Passes) has(method, path string) bool {
 	return slices.ContainsFunc(p, func(pattern string) bool {
 		m, of := splitPattern(pattern)
-		below := strings.HasSuffix(of, "/") && strings.HasPrefix(path, of)
-		return (m == "" || m == method) && (path == of || below)
+		return (m == "" || m == method) && (path == of || strings.HasSuffix(of, "/") && strings.HasPrefix(path, of))
 	})
 }
 

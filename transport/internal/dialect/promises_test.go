@@ -30,8 +30,7 @@ func newTalk(t tester) *talk { return newTalkWith(t, Config{}) }
 
 func newTalkWith(t tester, config Config) *talk {
 	router := rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a"}}}))
-	reader := rig.Must(NewReader(config))
-	return &talk{t, reader, router}
+	return &talk{t, rig.Must(NewReader(config)), router}
 }
 
 // read reads a request, which the host may change (if not nil) before its prompt is read.
@@ -53,8 +52,7 @@ func (w *talk) ask(path, body string, host func(*endpick.Request)) *Call {
 
 // meter is the meter of a response of this type.
 func (w *talk) meter(c *Call, kind string) *Meter {
-	lease := rig.Must(w.router.Route(c.Request))
-	m := c.Meter(lease, time.Now)
+	m := c.Meter(rig.Must(w.router.Route(c.Request)), time.Now)
 	m.Header(http.StatusOK, http.Header{"Content-Type": {kind}})
 	return m
 }
