@@ -1,8 +1,6 @@
 package prefix
 
-import (
-	"hash/maphash"
-)
+import "hash/maphash"
 
 // tenant is a tenant of which the index holds anything. It is known by a hash of its name,
 // so that long names cost nothing.

@@ -3,9 +3,7 @@
 // take.
 package pace
 
-import (
-	"math"
-)
+import "math"
 
 // Pace is what is known about one server. The zero value knows nothing: the server is as
 // fast as its kind. It is not safe for concurrent use. Times are in nanoseconds.

@@ -1,8 +1,6 @@
 package learn
 
-import (
-	"github.com/endpick/endpick/predict/boost"
-)
+import "github.com/endpick/endpick/predict/boost"
 
 // Target is a latency that is learned.
 type Target int

@@ -1,8 +1,6 @@
 package learn
 
-import (
-	"math"
-)
+import "math"
 
 // A shift is a change of all labels at once by one factor: another engine version, another clock
 // speed, a noisy neighbour. The window is then full of labels that are wrong by that factor,

@@ -24,10 +24,10 @@ const (
 	// sixth; texts shorter than shapeBytes have too few words for that.
 	shapeSize  = 8
 	shapeBytes = 200
-	// maxRead is how much of a prompt's text is split into words, from its head; what follows is
-	// compared as a whole. Splitting takes fifty times as long as hashing, and what changes from
-	// request to request nearly always stands in the head.
-	maxRead = 16 << 10
+	// maxRead is how much of a prompt's messages is split into words, from their head, and maxTools
+	// of its tools; what follows is compared as a whole. Splitting takes fifty times as long as
+	// hashing, and what changes from request to request nearly always stands in the system prompt.
+	maxRead, maxTools = 16 << 10, 4 << 10
 )
 
 // Sketcher reduces a prompt to what a recording has of it: for each tool and message its
@@ -55,7 +55,7 @@ type Sketcher struct {
 // New returns a sketcher whose hashes depend on the key. With text, the prompt's
 // text is recorded too, up to a megabyte of it.
 func New(key prefix.Key, text bool) *Sketcher {
-	s := &Sketcher{Prompt: new(recording.Prompt), key: sha256.Sum256([]byte("endpick sketch 6\n" + key.Reveal())), read: maxRead}
+	s := &Sketcher{Prompt: new(recording.Prompt), key: sha256.Sum256([]byte("endpick sketch 7\n" + key.Reveal())), read: maxTools}
 	if text {
 		s.text = maxText
 	}
@@ -94,6 +94,9 @@ func (s *Sketcher) Tool(definition string, end int) {
 func (s *Sketcher) Message(m *prefix.Message, end int) {
 	if !s.begin(m.Role, m.Name, m.ToolCallID) {
 		return
+	}
+	if len(s.Prompt.Messages) == 0 {
+		s.read = maxRead
 	}
 	for _, p := range m.Parts {
 		if p.Type == "" || p.Type == "text" {

@@ -45,10 +45,11 @@ func TestPieces(t *testing.T) {
 }
 
 // Of a long prompt the head is split into words, and the rest is compared as it is, over all
-// messages together.
+// messages together, however long its tools are.
 func TestLongPromptsAreSplitAtTheirHead(t *testing.T) {
 	ask := func(texts ...string) []recording.Piece {
 		s := sketch.New(key, false)
+		s.Tool(strings.Repeat("word ", 13<<10), 0)
 		for _, text := range texts {
 			s.Message(&prefix.Message{Parts: []prefix.Part{{Content: text}}}, 0)
 		}

@@ -1,8 +1,6 @@
 package dialect
 
-import (
-	"bytes"
-)
+import "bytes"
 
 // OpenAI's responses.
 var (

@@ -1,8 +1,6 @@
 package protocol
 
-import (
-	"time"
-)
+import "time"
 
 // Config configures a [Node]. All fields except Secret and Instance are optional.
 type Config struct {
