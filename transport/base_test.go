@@ -137,10 +137,11 @@ func TestIdleConnectionsOfAnotherBase(t *testing.T) {
 			httptrace.ContextClientTrace(r.Context()).GotConn(httptrace.GotConnInfo{Reused: true})
 			return nil, errors.New("http: server closed idle connection")
 		}
-		return &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody}, nil
+		return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader("data: [DONE]\n\n"))}, nil
 	})}, "x:1")
 	w.ok(t, post(t, "/v1/some_order", `{"lora_name":"x"}`))
 	assert.Equal(t, 3, tries)
+	w.ok(t, post(t, chatPath, chatStream))
 }
 
 // A server that closes a new connection, or closes after its first byte, has

@@ -187,6 +187,9 @@ func (t *Transport) exchange(c *Call, a *Attempt, p *payload) (*http.Response, e
 // they are to write less than 100; what comes after a 101 is not ended by any context.
 func (t *Transport) over(out *http.Request) (*http.Response, error) {
 	response, err := t.wire.RoundTrip(out)
+	if err == nil && response.Header == nil { // a host's Base may leave it out
+		response.Header = http.Header{}
+	}
 	if err == nil && response.StatusCode <= http.StatusSwitchingProtocols {
 		asked := out.Header.Get("Upgrade")
 		if _, open := response.Body.(io.Writer); !open || asked == "" || !strings.EqualFold(asked, response.Header.Get("Upgrade")) {
