@@ -28,6 +28,20 @@ type size struct {
 	whole  bool
 }
 
+// free is how many tokens of its memory no request uses, as the engine reports; +Inf: unknown. A
+// report may be old, or count what is only cached: without other routers, no more is in use than
+// what this one's requests need.
+func (c *cache) free(at *endpick.Candidate, block float64) float64 {
+	if at.Reported&endpick.KVUsageSignal == 0 || at.Endpoint.KVTokens <= 0 {
+		return math.Inf(1)
+	}
+	used := at.KVUsage * float64(at.Endpoint.KVTokens)
+	if at.BatchSize() <= float64(at.InFlight.Requests) {
+		used = min(used, float64(c.ages.busy+c.besides(at, block))*block)
+	}
+	return max(float64(at.Endpoint.KVTokens)-used, 0)
+}
+
 // pendingBytes is the most memory that a block takes: its hash, in a slice that may be a
 // quarter too long. useWeight is the cost of a use in blocks: itself and its part of
 // nodes, holds and pieces. A tenant's part of MaxBytes is measured by weight, because most

@@ -10,13 +10,13 @@ import (
 // scratch collects how many blocks each endpoint holds during one Match.
 type scratch struct {
 	depths []uint32 // by slot
-	open   []uint32 // by slot: of these blocks, what requests under way need
 	path   []step   // of the prompt
 }
 
 // Match implements [endpick.Matcher]: it sets PrefixTokens of every candidate,
-// to 0 if it holds nothing. A prompt of unknown length is assumed to be as
-// long as its blocks.
+// to 0 if it holds nothing, and Shortage. What an engine still holds is in use, or in memory
+// that is not: no more, if it reports how much that is. A prompt of unknown length is assumed
+// to be as long as its blocks.
 func (x *Index) Match(req *endpick.Request, candidates []endpick.Candidate) {
 	x.MatchUnderWay(req, candidates, nil)
 }
@@ -33,42 +33,56 @@ func (x *Index) MatchUnderWay(req *endpick.Request, candidates []endpick.Candida
 	s := x.scratch.Get().(*scratch)
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	x.collect(s, req.Blocks, known != nil)
+	x.collect(s, req.Blocks)
 	for i := range candidates {
 		c := &candidates[i]
-		c.PrefixTokens = 0
-		if int64(c.Ref.Slot) >= int64(len(s.depths)) {
+		c.PrefixTokens, c.Shortage = 0, 0
+		if int64(c.Ref.Slot) >= int64(len(s.depths)) || s.depths[c.Ref.Slot] == 0 {
 			continue
 		}
-		depth := s.depths[c.Ref.Slot]
-		if known != nil && depth > 0 && known(c.Ref) {
-			depth = s.open[c.Ref.Slot]
+		depth, at := s.depths[c.Ref.Slot], x.caches.Find(c.Ref)
+		if at == nil {
+			continue
 		}
-		if depth > 0 && x.caches.Find(c.Ref) != nil {
-			c.PrefixTokens = int(min(float64(depth)*block, float64(most)))
+		if known != nil && known(c.Ref) {
+			depth = inUse(s.path, c.Ref.Slot)
+		}
+		c.PrefixTokens = int(min(float64(depth)*block, float64(most)))
+		if free := (*at).free(c, block); free <= float64(most) {
+			c.Shortage = max(most+1-int(free+block*float64(inUse(s.path, c.Ref.Slot))), 0)
+			c.PrefixTokens = min(c.PrefixTokens, most+1-c.Shortage)
 		}
 	}
 	x.scratch.Put(s)
 }
 
 // collect marks every endpoint that holds the beginning of the prompt with how much it
-// holds, and if asked how much requests under way need. Who holds a node also holds the way to
-// it, so where as many hold the next node, the same ones do.
-func (x *Index) collect(s *scratch, blocks []uint64, underWay bool) {
+// holds. Who holds a node also holds the way to it, so where as many hold the next node, the
+// same ones do.
+func (x *Index) collect(s *scratch, blocks []uint64) {
 	s.depths = slices.Grow(s.depths[:0], len(x.slots))[:len(x.slots)]
-	s.open = slices.Grow(s.open[:0], len(x.slots))[:len(x.slots)]
 	clear(s.depths)
-	clear(s.open)
 	s.path = x.tree.walk(s.path[:0], blocks)
 	for i, at := range s.path {
-		if !underWay && i+1 < len(s.path) && len(s.path[i+1].holds) == len(at.holds) {
+		if i+1 < len(s.path) && len(s.path[i+1].holds) == len(at.holds) {
 			continue
 		}
 		for _, h := range at.holds {
 			s.depths[h.slot] = min(h.to, at.to)
-			for p := h.head; underWay && p != nil && p.start < at.to && p.users > 0; p = p.down {
-				s.open[h.slot] = min(h.end(p), at.to)
-			}
 		}
 	}
+}
+
+// inUse is how much of a path requests under way at an endpoint need.
+func inUse(path []step, slot uint32) (depth uint32) {
+	for _, at := range path {
+		h := at.hold(slot)
+		for p := range h.until(at.to) {
+			if p.users == 0 {
+				return depth
+			}
+			depth = min(h.end(p), at.to)
+		}
+	}
+	return depth
 }
