@@ -147,17 +147,12 @@ const (
 
 // String returns the status in lower case.
 func (s Status) String() string {
-	switch s {
-	case Completed:
-		return "completed"
-	case Failed:
-		return "failed"
-	case Canceled:
-		return "canceled"
-	case Lost:
-		return "lost"
-	case Refused:
-		return "refused"
+	return wordFor(s, "completed", "failed", "canceled", "lost", "refused")
+}
+
+func wordFor[T ~uint8](v T, names ...string) string {
+	if int(v) < len(names) {
+		return names[v]
 	}
 	return "unknown"
 }

@@ -34,17 +34,7 @@ const (
 )
 
 // String returns the state in words.
-func (r Residency) String() string {
-	switch r {
-	case OnDisk:
-		return "on disk"
-	case Loading:
-		return "loading"
-	case InMemory:
-		return "in memory"
-	}
-	return "unknown"
-}
+func (r Residency) String() string { return wordFor(r, "on disk", "loading", "in memory") }
 
 // Resident returns what is known about a model there; nil if nothing is, as at servers that always
 // hold what they serve. "a" is also "a:latest", as Ollama has it.

@@ -23,12 +23,8 @@ const (
 // and everything before it. With the same key it is the same on every
 // architecture. AppendTokens allocates only if dst is too small.
 //
-// Without the key, nobody can craft prompts that collide: for any two prefixes
-// of n blocks, in one scope or in two, the probability is at most about n in
-// 2^58. That holds as long as nobody sees the hashes. They are made for
-// choosing a server, at the speed of memory, and are not signatures. From
-// hashes and the prompts they belong to, the seed can be computed; with the
-// key, one can craft collisions and test whether a prompt is in a recording.
+// For any two prefixes of n blocks, in one scope or in two, the probability of a
+// collision is at most about n in 2^58, unless who chose them has the key or sees hashes.
 func AppendTokens(dst []uint64, seed Seed, tokens []uint32) []uint64 {
 	c := seed.chain(blockhash.OfTokens)
 	return c.AppendWords(dst, tokens)

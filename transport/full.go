@@ -14,11 +14,9 @@ import (
 // endpoint where requests wait. It may be the engine's (vLLM, SGLang, llama.cpp, Ollama) or that of
 // a proxy before it.
 func isFull(status int, first []byte, queued bool) bool {
-	switch status {
-	case http.StatusServiceUnavailable, statusOverloaded:
-		return queued || saysFull(first, false)
-	}
-	return status == http.StatusTooManyRequests || status < http.StatusBadRequest && saysFull(first, true)
+	unavailable := status == http.StatusServiceUnavailable || status == statusOverloaded
+	return status == http.StatusTooManyRequests || unavailable && (queued || saysFull(first, false)) ||
+		status < http.StatusBadRequest && saysFull(first, true)
 }
 
 // statusOverloaded is what Anthropic's API answers, and what imitates it.
