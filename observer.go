@@ -19,8 +19,7 @@ type RoutedObserver interface {
 	Routed(e *Event)
 }
 
-// FirstTokenObserver is notified of the first token of each response that has
-// one.
+// FirstTokenObserver is notified of the first token of each response that has one.
 type FirstTokenObserver interface {
 	FirstToken(e *Event)
 }

@@ -37,13 +37,11 @@ func (x *Index) MatchUnderWay(req *endpick.Request, candidates []endpick.Candida
 	for i := range candidates {
 		c := &candidates[i]
 		c.PrefixTokens, c.Shortage = 0, 0
-		if int64(c.Ref.Slot) >= int64(len(s.depths)) || s.depths[c.Ref.Slot] == 0 {
+		at := x.caches.Find(c.Ref)
+		if at == nil || s.depths[c.Ref.Slot] == 0 {
 			continue
 		}
-		depth, at := s.depths[c.Ref.Slot], x.caches.Find(c.Ref)
-		if at == nil {
-			continue
-		}
+		depth := s.depths[c.Ref.Slot]
 		if known != nil && known(c.Ref) {
 			depth = inUse(s.path, c.Ref.Slot)
 		}

@@ -65,10 +65,8 @@
 // bytes or not UTF-8; bodies that are no JSON object; JSON that is nested deeper
 // than 256 levels or has more parts than Config.MaxItems. Anything else that is
 // wrong with a request is left to the engine. A body that is longer than
-// Config.MaxBodyBytes, or compressed to less than a sixty-fourth, gets 413.
-//
-// In memory, a request takes its body, plus at most an eighth of that as slack and an
-// eighth for its blocks. Reading it takes time in proportion to its length.
+// Config.MaxBodyBytes, or compressed to less than a sixty-fourth, gets 413. In memory, a
+// request takes its body and at most a quarter more.
 //
 // # What is changed
 //
@@ -110,19 +108,14 @@
 //	b = attempt.Feed(b[:0], piece)            // for each piece; b is for the client
 //	b, err = attempt.End(b[:0])
 //
-// If the body is a reader, [Attempt.Reader] does the last two. The example of Dispatcher is
-// a whole gateway. [Dispatcher.Read] fails for requests that no engine should get, and
-// [Call.Route] if no endpoint can take the request; [ErrorResponse] turns either error into
-// a response for the client.
+// If the body is a reader, [Attempt.Reader] does the last two. [ErrorResponse] turns errors
+// of Read and Route into a response for the client. The example of Dispatcher is a whole gateway.
 //
 // A [Call] can be routed several times. [Attempt.Header] and [Attempt.Fail] return why an
 // endpoint failed the request, and [Attempt.Again] whether to try another. A program that
-// leaves retries to others, as an Envoy does, passes on [Attempt.Fallbacks], and reports
-// with [Attempt.ServedBy] who served the request in the end. Silent endpoints are noticed
-// by how long requests wait for a header.
+// leaves retries to others, as an Envoy does, uses [Attempt.Fallbacks] and [Attempt.ServedBy].
 //
 // Close every Call. One that is forgotten ends with the context given to Route, or when
-// the router's LeaseTimeout has passed since the last piece. Feed the bytes that the
-// endpoint sends, uncompressed ([Attempt.SetHeader] asks for that), and give the client
-// what Feed and End return instead of them.
+// the router's LeaseTimeout has passed since the last piece. Feed what comes uncompressed,
+// and give the client what Feed and End return instead.
 package transport

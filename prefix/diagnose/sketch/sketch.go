@@ -24,9 +24,8 @@ const (
 	// sixth; texts shorter than shapeBytes have too few words for that.
 	shapeSize  = 8
 	shapeBytes = 200
-	// maxRead is how much of a prompt's messages is split into words, from their head, and maxTools
-	// of its tools; what follows is compared as a whole. Splitting takes fifty times as long as
-	// hashing, and what changes from request to request nearly always stands in the system prompt.
+	// The heads of messages and tools that are split into words; what follows is compared as a whole.
+	// Splitting takes fifty times as long as hashing, and what changes is mostly in the system prompt.
 	maxRead, maxTools = 16 << 10, 4 << 10
 )
 
