@@ -39,7 +39,7 @@ func (c *cache) free(at *endpick.Candidate, block float64) float64 {
 	if at.BatchSize() <= float64(at.InFlight.Requests) {
 		used = min(used, float64(c.ages.busy+c.besides(at, block))*block)
 	}
-	return max(float64(at.Endpoint.KVTokens)-used, 0)
+	return float64(at.Endpoint.KVTokens) - used
 }
 
 // pendingBytes is the most memory that a block takes: its hash, in a slice that may be a

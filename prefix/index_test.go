@@ -145,33 +145,24 @@ func TestIndexMatchIsAtMostThePrompt(t *testing.T) {
 func TestIndexMatchIsAtMostTheMemory(t *testing.T) {
 	s := newShelf(t, 1, prefix.IndexConfig{})
 	at, asked := &s.fleet[0], s.fresh(60)
-	at.Endpoint.KVTokens = 1600
 	s.route(0, asked...)
 	s.begin(0, "", append(slices.Clone(asked[:20]), s.fresh(10)...)...)
-	for _, tc := range []struct {
-		usage            float64
-		requests, output int
-		held, shortage   int
-	}{
-		{-1, 2, 0, 960, 0},         // not reported
-		{0.375, 2, 0, 960, 0},      // 1,000 are free
-		{0.875, 2, 0, 520, 441},    // 200 are: of 961, beside 320
-		{1, 2, 0, 320, 641},        // what is in use is there
-		{1, 1, 0, 960, 0},          // no other router's: the 480 that this one's need
-		{1, 1, 400, 960, 0},        // and what it has generated
-		{1, 1, 1000, 448, 513},     // 480 and 62 blocks
-		{0.875, 1, 1200, 520, 441}, // at most what is reported
+	for _, tc := range []struct{ size, reported, usage, requests, output, held, shortage int }{
+		{1600, 0, 100, 2, 0, 960, 0},
+		{0, 1, 100, 2, 0, 960, 0},
+		{1600, 1, 60, 2, 0, 960, 1},       // 640 are free: of 961, beside 320
+		{1600, 1, 80, 2, 0, 640, 321},     // 320 are
+		{1600, 1, 100, 2, 0, 320, 641},    // what is in use is there
+		{1600, 1, 100, 1, 0, 960, 0},      // no other router's: the 480 that this one's need
+		{1600, 1, 100, 1, 1000, 448, 513}, // and the 62 blocks that it has generated
+		{1600, 1, 80, 1, 1200, 640, 321},  // at most what is reported
 	} {
-		at.Reported, at.KVUsage, at.Running = endpick.KVUsageSignal, tc.usage, float64(tc.requests)
-		if tc.usage < 0 {
-			at.Reported = 0
-		}
+		at.Endpoint.KVTokens, at.KVUsage, at.Running = tc.size, float64(tc.usage)/100, float64(tc.requests)
+		at.Reported = endpick.KVUsageSignal * endpick.Signals(tc.reported)
 		at.InFlight = endpick.InFlight{Requests: 1, OutputTokens: tc.output}
 		assert.Equal(t, []int{tc.held}, s.match(asked...), "%+v", tc)
 		assert.Equal(t, tc.shortage, at.Shortage, "%+v", tc)
 	}
-	at.Endpoint.KVTokens, at.Running = 0, 2
-	assert.Equal(t, []int{960}, s.match(asked...), "a memory of unknown size")
 }
 
 func TestIndexEndpointsAreIndependent(t *testing.T) {
