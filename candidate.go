@@ -17,9 +17,6 @@ type Candidate struct {
 	// prompt, without gaps, that the endpoint is expected to hold: at most
 	// InputTokens − 1, because engines compute the last token again.
 	PrefixTokens int
-	// Shortage is how many tokens of memory the endpoint lacks for the prompt, beside what the
-	// requests there use, which the prompt may share. A Matcher says so. 0: none, or not known.
-	Shortage int
 
 	// Waiting and Running, W and R, are the engine's report, corrected for what
 	// this router has routed there since the engine was asked. An endpoint without

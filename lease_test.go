@@ -276,7 +276,7 @@ func (p *panicker) Pick(*endpick.Request, []endpick.Candidate, []float64) (i int
 }
 
 func (p *panicker) Match(_ *endpick.Request, c []endpick.Candidate) {
-	c[0].PrefixTokens, c[0].Shortage = 2, 2
+	c[0].PrefixTokens = 2
 	p.hear("match")
 }
 
@@ -355,7 +355,7 @@ func TestPanicsCostTheirStage(t *testing.T) {
 				assert.Equal(t, []float64{0, 0.5}, receipt.Verdicts[0].Scores, "nothing that was written counts")
 			}
 			for _, v := range receipt.Verdicts {
-				assert.False(t, at == "match" && v.Candidate.PrefixTokens+v.Candidate.Shortage > 0 || at == "predict" && v.Candidate.Prediction.Has > 0)
+				assert.False(t, at == "match" && v.Candidate.PrefixTokens > 0 || at == "predict" && v.Candidate.Prediction.Has > 0)
 			}
 			l.FirstToken()
 			require.True(t, l.Done(endpick.Outcome{}))

@@ -108,7 +108,7 @@ func (s *endpointState) fill(c *Candidate, e *Endpoint, oldest time.Duration) {
 	c.InFlight.PrefillTokens = int(s.prefillTokens.Load())
 	c.InFlight.ContextTokens = int(s.contextTokens.Load())
 	c.InFlight.OutputTokens = int(s.outputTokens.Load())
-	c.PrefixTokens, c.Shortage = 0, 0
+	c.PrefixTokens = 0
 	c.Prediction = Prediction{}
 
 	rep := s.report.Load()

@@ -309,7 +309,7 @@ func (p *pipeline) choose(d *decision) (chosen int, err error) {
 	req, left := &d.req, slices.Clip(d.candidates) // what a stage appends goes elsewhere
 	if p.Matcher != nil && !p.try(p.Matcher, func() { p.Matcher.Match(req, left) }) {
 		for i := range left {
-			left[i].PrefixTokens, left[i].Shortage = 0, 0
+			left[i].PrefixTokens = 0
 		}
 	}
 	if a := req.Adopted; a != nil && a.Mirrored {

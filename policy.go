@@ -10,7 +10,7 @@ import (
 // any slice that it was given.
 
 // Matcher finds how much of the prompt each endpoint already holds. It sets
-// PrefixTokens of every candidate that holds the beginning of the prompt, and may set Shortage.
+// PrefixTokens of every candidate that holds the beginning of the prompt.
 type Matcher interface {
 	Match(req *Request, candidates []Candidate)
 }

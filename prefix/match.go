@@ -14,9 +14,9 @@ type scratch struct {
 }
 
 // Match implements [endpick.Matcher]: it sets PrefixTokens of every candidate,
-// to 0 if it holds nothing, and Shortage. What an engine still holds is in use, or in memory
-// that is not: no more, if it reports how much that is. A prompt of unknown length is assumed
-// to be as long as its blocks.
+// to 0 if it holds nothing. What an engine still holds is in use, or in memory that is not: no
+// more than that, if it reports it. A prompt of unknown length is assumed to be as long as its
+// blocks.
 func (x *Index) Match(req *endpick.Request, candidates []endpick.Candidate) {
 	x.MatchUnderWay(req, candidates, nil)
 }
@@ -36,7 +36,7 @@ func (x *Index) MatchUnderWay(req *endpick.Request, candidates []endpick.Candida
 	x.collect(s, req.Blocks)
 	for i := range candidates {
 		c := &candidates[i]
-		c.PrefixTokens, c.Shortage = 0, 0
+		c.PrefixTokens = 0
 		at := x.caches.Find(c.Ref)
 		if at == nil || s.depths[c.Ref.Slot] == 0 {
 			continue
@@ -46,9 +46,8 @@ func (x *Index) MatchUnderWay(req *endpick.Request, candidates []endpick.Candida
 			depth = inUse(s.path, c.Ref.Slot)
 		}
 		c.PrefixTokens = int(min(float64(depth)*block, float64(most)))
-		if free := (*at).free(c, block); free <= float64(most) {
-			c.Shortage = max(most+1-int(free+block*float64(inUse(s.path, c.Ref.Slot))), 0)
-			c.PrefixTokens = min(c.PrefixTokens, most+1-c.Shortage)
+		if free := (*at).free(c, block); free < float64(c.PrefixTokens) {
+			c.PrefixTokens = min(c.PrefixTokens, int(free+block*float64(inUse(s.path, c.Ref.Slot))))
 		}
 	}
 	x.scratch.Put(s)

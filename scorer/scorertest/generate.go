@@ -84,7 +84,6 @@ func candidate(t *rapid.T, req *endpick.Request) endpick.Candidate {
 	}
 	if req.InputTokens > 1 && rapid.Bool().Draw(t, "holds a prefix") {
 		c.PrefixTokens = rapid.IntRange(1, req.InputTokens-1).Draw(t, "prefix tokens")
-		c.Shortage = rapid.IntRange(0, req.InputTokens-c.PrefixTokens).Draw(t, "shortage")
 	}
 	c.Prediction = prediction(t)
 	return c

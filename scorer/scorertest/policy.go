@@ -276,7 +276,7 @@ func (p *pair) route() {
 // candidates.
 func facts(c *endpick.Candidate) endpick.Candidate {
 	f := *c
-	f.PrefixTokens, f.Shortage, f.Prediction = 0, 0, endpick.Prediction{}
+	f.PrefixTokens, f.Prediction = 0, endpick.Prediction{}
 	for _, s := range []struct {
 		signal endpick.Signals
 		value  *float64

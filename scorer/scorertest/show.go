@@ -54,7 +54,6 @@ func showCandidate(c *endpick.Candidate) string {
 	w.add(c.InFlight != endpick.InFlight{}, "in flight %d (%d in prefill, Q %d, context %d, output %d)", c.InFlight.Requests,
 		c.InFlight.Prefilling, c.InFlight.PrefillTokens, c.InFlight.ContextTokens, c.InFlight.OutputTokens)
 	w.add(c.PrefixTokens != 0, "H %d", c.PrefixTokens)
-	w.add(c.Shortage != 0, "lacks memory for %d tokens", c.Shortage)
 	for _, l := range latenciesOf(&c.Prediction) {
 		w.add(c.Prediction.Has&l.has != 0, "%s %v, %v at most", l.name, l.expected, l.upper)
 	}

@@ -295,25 +295,22 @@ func TestRoomByHand(t *testing.T) {
 		usage    float64
 		absent   bool
 		missing  float64
-		shortage int
 	}{
-		{"nothing is known", endpick.Endpoint{}, 0.9, false, 0, 0},
-		{"0.9 is used and 2,500 of 10,000 are needed", endpick.Endpoint{KVTokens: 10_000}, 0.9, false, 0.15, 0},
-		{"there is room", endpick.Endpoint{KVTokens: 10_000}, 0.7, false, 0, 0},
-		{"use is not reported", endpick.Endpoint{KVTokens: 10_000}, 0.9, true, 0, 0},
-		{"five in four places", endpick.Endpoint{MaxSequences: 4}, 0, false, 0.25, 0},
-		{"five in five places", endpick.Endpoint{MaxSequences: 5}, 0, false, 0, 0},
-		{"the larger counts", endpick.Endpoint{MaxSequences: 4, KVTokens: 10_000}, 0.9, false, 0.25, 0},
-		{"the larger counts, which is memory", endpick.Endpoint{MaxSequences: 4, KVTokens: 10_000}, 1, false, 0.25, 0},
-		{"and if there is no place, memory may do", endpick.Endpoint{MaxSequences: 5, KVTokens: 10_000}, 0.95, false, 0.2, 0},
-		{"little is new, but 1,200 of its prompt are not in use, behind 500", endpick.Endpoint{KVTokens: 10_000}, 0.7, false, 0.17, 1200},
-		{"the larger of both", endpick.Endpoint{KVTokens: 10_000}, 0.9, false, 0.15, 900},
+		{"nothing is known", endpick.Endpoint{}, 0.9, false, 0},
+		{"0.9 is used and 2,500 of 10,000 are needed", endpick.Endpoint{KVTokens: 10_000}, 0.9, false, 0.15},
+		{"there is room", endpick.Endpoint{KVTokens: 10_000}, 0.7, false, 0},
+		{"use is not reported", endpick.Endpoint{KVTokens: 10_000}, 0.9, true, 0},
+		{"five in four places", endpick.Endpoint{MaxSequences: 4}, 0, false, 0.25},
+		{"five in five places", endpick.Endpoint{MaxSequences: 5}, 0, false, 0},
+		{"the larger counts", endpick.Endpoint{MaxSequences: 4, KVTokens: 10_000}, 0.9, false, 0.25},
+		{"the larger counts, which is memory", endpick.Endpoint{MaxSequences: 4, KVTokens: 10_000}, 1, false, 0.25},
+		{"and if there is no place, memory may do", endpick.Endpoint{MaxSequences: 5, KVTokens: 10_000}, 0.95, false, 0.2},
 	} {
 		m := newMarginal(Config{})
 		m.learned.common.decoding.add(10_000, 1)
 		c := busy
 		unknown := costOf(m, asked, c)
-		c.Endpoint, c.KVUsage, c.Shortage = &x.endpoint, x.usage, x.shortage
+		c.Endpoint, c.KVUsage = &x.endpoint, x.usage
 		if !x.absent {
 			c.Reported = endpick.KVUsageSignal
 		}

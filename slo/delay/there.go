@@ -157,7 +157,7 @@ func (v *view) look(req *endpick.Request, c *endpick.Candidate, e *endpoint, k *
 		v.first[attention] += e.pairs
 	}
 	v.first[steps], v.first[batches], v.first[contexts] = firstSteps, firstSteps*there, firstSteps*there*held
-	v.first[blocked] = wait(c, v.fresh, queued, k)
+	v.first[blocked] = wait(c, v.fresh+queued, k)
 	beside := min(there, places(c)-1)
 	v.step[steps], v.step[batches], v.step[contexts] = 1, beside+1, beside*held+v.size
 	if k.meanSteps > 0 {
@@ -182,16 +182,14 @@ func sizeOn(c *endpick.Candidate, k *kind) float64 {
 	return (float64(c.InFlight.ContextTokens) + float64(c.InFlight.OutputTokens)) / float64(c.InFlight.Requests)
 }
 
-// wait is how long, in milliseconds, it takes until there is room for a request with so many
-// new tokens, behind those that are queued. The missing share of the memory, or of the places
-// in the batch, becomes free in that share of the time of a response.
-func wait(c *endpick.Candidate, fresh, queued float64, k *kind) float64 {
+// wait is how long, in milliseconds, it takes until there is room for a request
+// that needs so many tokens, with those before it. The missing share of the
+// memory, or of the places in the batch, becomes free in that share of the time
+// of a response.
+func wait(c *endpick.Candidate, needed float64, k *kind) float64 {
 	missing := 0.0
 	if n := float64(c.Endpoint.KVTokens); n > 0 && c.Reported&endpick.KVUsageSignal != 0 {
-		missing = max(c.KVUsage+(fresh+queued)/n-1, 0)
-		if c.Shortage > 0 {
-			missing = max(missing, (float64(c.Shortage)+queued)/n)
-		}
+		missing = max(c.KVUsage+needed/n-1, 0)
 	}
 	missing = max(missing, (c.BatchSize()+1)/places(c)-1)
 	return missing * k.decoding.or(0)
