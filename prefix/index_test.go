@@ -204,23 +204,6 @@ func TestIndexIgnoresWhatItDoesNotKnow(t *testing.T) {
 	assert.Zero(t, s.Stats().Pairs)
 }
 
-// Endpoints that leave the path together need not be adjacent.
-func TestIndexMatchesWhoLeavesAroundWhoStays(t *testing.T) {
-	way := make([]uint64, 20)
-	for i := range way {
-		way[i] = uint64(i + 1)
-	}
-	for stays := range 5 {
-		s := newShelf(t, 5, prefix.IndexConfig{})
-		want := slices.Repeat([]int{160}, 5)
-		want[stays] = 320
-		for slot := range 5 {
-			s.route(slot, way[:want[slot]/16]...)
-		}
-		assert.Equal(t, want, s.match(way...), stays)
-	}
-}
-
 // The limit is on real bytes: many endpoints with nothing in common.
 func TestIndexBytes(t *testing.T) {
 	const most = 2 << 20
