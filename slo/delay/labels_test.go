@@ -35,8 +35,7 @@ func (d *lone) at(seconds float64) {
 }
 
 func (d *lone) route(input, expected int, stream bool) endpick.Lease {
-	l := rig.Must(d.router.Route(endpick.Request{Model: "m", InputTokens: input, ExpectedOutputTokens: expected, Stream: stream}))
-	return l
+	return rig.Must(d.router.Route(endpick.Request{Model: "m", InputTokens: input, ExpectedOutputTokens: expected, Stream: stream}))
 }
 
 // begin routes a stream, and gives it its first token a second later.
