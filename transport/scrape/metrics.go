@@ -39,7 +39,6 @@ var (
 		{family: "vllm_gpu_cache_usage_perc"},
 		{family: "sglang_token_usage"},
 		{family: "trtllm_kv_cache_utilization"},
-		{family: "llamacpp_kv_cache_usage_ratio"},
 		{"nv_trt_llm_kv_cache_block_metrics", "kv_cache_block_type", "fraction"},
 	}
 )
