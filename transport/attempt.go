@@ -484,7 +484,7 @@ func (a *Attempt) end(status endpick.Status) {
 	}
 	a.lease.Done(o)
 	if c.t != nil {
-		c.t.queue.ended()
+		c.t.queue.ended(a.lease.Endpoint().MaxInFlight > 0)
 	}
 	if a.result == Canceled || a.wait.late {
 		a.health.Ended(Canceled)

@@ -210,15 +210,16 @@ func (q *gatewayQueue) push(item queue.Item[*queued]) (queue.Handle[*queued], er
 	return handle, err
 }
 
-// ended is called when a request has ended, so that there may be room. It does
-// not make its caller wait for others to be routed.
-func (q *gatewayQueue) ended() {
+// ended is called when a request has ended, so that there may be room, of which other gateways hear
+// later. They would never find any under a limit, so that a twelfth of the time is left to them. It
+// does not make its caller wait for others to be routed.
+func (q *gatewayQueue) ended(limited bool) {
 	if q.waiting.Load() == 0 {
 		return // who comes now tries first
 	}
 	q.mu.Lock()
 	defer q.unlock()
-	if now := q.t.d.now(); q.t.d.health.Told() && now.Sub(q.yields) > recheck { // others hear of it later, and would never find room
+	if now := q.t.d.now(); limited && now.Sub(q.yields) > 22*recheck && q.t.d.health.Told() {
 		q.yields = now.Add(2 * recheck)
 	}
 	if q.queue.Stats().Requests > 0 {

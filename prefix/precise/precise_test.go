@@ -402,11 +402,9 @@ func ExampleIndex() {
 }
 
 func TestStagesConform(t *testing.T) {
-	newIndex := func(t *testing.T) *precise.Index {
-		return rig.Must(precise.New(precise.Config{}))
-	}
-	scorertest.RunMatcher(t, func(t *testing.T) endpick.Matcher { return newIndex(t) })
+	newIndex := func() *precise.Index { return rig.Must(precise.New(precise.Config{})) }
+	scorertest.RunMatcher(t, func(t *testing.T) endpick.Matcher { return newIndex() })
 	t.Run("observer", func(t *testing.T) {
-		scorertest.RunObserver(t, func(t *testing.T) any { return newIndex(t).Observer().([]any)[0] })
+		scorertest.RunObserver(t, func(t *testing.T) any { return newIndex().Observer().([]any)[0] })
 	})
 }
