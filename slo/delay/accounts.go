@@ -11,9 +11,9 @@ type endpoint struct {
 	pairs  float64 // of prompts that are not computed yet
 	filled float64 // tokens that have come into its memory
 
-	// The requests that are decoding, and sums over time in milliseconds.
+	// The requests that are decoding, their tokens in memory, and sums over time in milliseconds.
 	at                      int64
-	decoding, resident      float64
+	decoding, size          float64
 	decodingTime, sizeTime  float64
 	computed, computedPairs float64 // so far
 
@@ -26,7 +26,7 @@ type endpoint struct {
 func (e *endpoint) advance(now int64) {
 	if passed := float64(now-e.at) / 1e6; passed > 0 {
 		e.decodingTime += e.decoding * passed
-		e.sizeTime += e.resident * passed
+		e.sizeTime += e.size * passed
 	}
 	e.at = now
 }
@@ -34,7 +34,7 @@ func (e *endpoint) advance(now int64) {
 // begins counts in a request that decodes from now on, with its prompt as computed.
 func (e *endpoint) begins(l *lease) {
 	e.decoding++
-	e.resident += l.size
+	e.size += l.size
 	e.computed += l.fresh
 	e.computedPairs += l.pairs
 	e.filled += l.fresh
@@ -44,7 +44,7 @@ func (e *endpoint) begins(l *lease) {
 // ends counts it out.
 func (e *endpoint) ends(l *lease) {
 	e.decoding = max(e.decoding-1, 0)
-	e.resident = max(e.resident-l.size, 0)
+	e.size = max(e.size-l.size, 0)
 }
 
 // mark notes the sums, for what comes after.

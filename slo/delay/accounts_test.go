@@ -14,7 +14,7 @@ import (
 // An endpoint's account is the sum over its open requests, whatever has happened: once all
 // have ended, nothing is left of them.
 func TestAccountsAreTheSums(t *testing.T) {
-	type sums struct{ pairs, decoding, resident float64 }
+	type sums struct{ pairs, decoding, size float64 }
 	rapid.Check(t, func(t *rapid.T) {
 		d := newLone(t)
 		require.NoError(t, d.router.Add(endpick.Endpoint{ID: "b", Variant: "fast", MaxSequences: 2, Residents: []endpick.Resident{{Model: "m"}}}))
@@ -37,7 +37,7 @@ func TestAccountsAreTheSums(t *testing.T) {
 				s := want[l.ref]
 				if l.answered || !l.stream || l.counted { // the last: streams are held back there
 					s.decoding++
-					s.resident += l.size
+					s.size += l.size
 				}
 				if !l.answered {
 					s.pairs += l.pairs
@@ -48,7 +48,7 @@ func TestAccountsAreTheSums(t *testing.T) {
 				s := want[ref]
 				require.InDelta(t, s.pairs, e.pairs, 1e-3)
 				require.Equal(t, s.decoding, e.decoding)
-				require.InDelta(t, s.resident, e.resident, 1e-6)
+				require.InDelta(t, s.size, e.size, 1e-6)
 			}
 		}
 		t.Repeat(map[string]func(*rapid.T){

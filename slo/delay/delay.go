@@ -91,7 +91,8 @@ func (m *marginal) Score(req *endpick.Request, candidates []endpick.Candidate, d
 		if !loads {
 			return
 		}
-		if m.reserve(req, &candidates[endpick.MaxScore{}.Pick(req, candidates, dst)], version) {
+		best := endpick.MaxScore{}.Pick(req, candidates, dst)
+		if m.reserve(req, &candidates[best], version) {
 			return
 		}
 	}

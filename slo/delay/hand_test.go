@@ -18,7 +18,7 @@ import (
 
 // Sums over time go on from the time that a clock was set back to.
 func TestSumsOverTime(t *testing.T) {
-	e := endpoint{at: 10e6, decoding: 2, resident: 100}
+	e := endpoint{at: 10e6, decoding: 2, size: 100}
 	for _, x := range []struct{ at, decoding, size float64 }{{15e6, 10, 500}, {5e6, 10, 500}, {8e6, 16, 800}} {
 		e.advance(int64(x.at))
 		assert.Equal(t, []float64{x.decoding, x.size}, []float64{e.decodingTime, e.sizeTime})

@@ -16,9 +16,7 @@ const maxName = 256
 
 // nameOf is the kind of a request on a variant. Adapters count as their model.
 func nameOf(req *endpick.Request, variant string) kindName {
-	n := kindName{req.Model, variant}
-	n.model = cmp.Or(n.model, req.Adapter)
-	return n
+	return kindName{cmp.Or(req.Model, req.Adapter), variant}
 }
 
 // kind is what is known about the servers of one kind. Times are in milliseconds.

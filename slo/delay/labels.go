@@ -30,7 +30,7 @@ func (l *learned) firstToken(e *endpoint, r *lease, ms float64, now int64) {
 	}
 	l.label(r.name, &r.x, ms)
 	l.compareTo(e, r, now, &r.x, ms, func(k *kind) *bound { return &k.late })
-	l.each(r.name, func(k *kind) { k.fresh.add(r.fresh, 1) })
+	l.teach(r.name, func(k *kind) { k.fresh.add(r.fresh, 1) })
 }
 
 // compareTo compares a measured time with the one expected for the kind.
@@ -38,7 +38,7 @@ func (l *learned) compareTo(e *endpoint, r *lease, now int64, x *amounts, ms flo
 	if k := l.kinds.known[r.name]; k != nil && e != nil {
 		e.pace.Add(now, ms/max(k.of(x), 1e-3), of(k).deviation())
 	}
-	l.each(r.name, func(k *kind) { of(k).add(ms / max(k.of(x), 1e-3)) })
+	l.teach(r.name, func(k *kind) { of(k).add(ms / max(k.of(x), 1e-3)) })
 }
 
 // mostTokens is an upper bound of the length of a response.
@@ -47,7 +47,8 @@ const mostTokens = 1 << 24
 // length learns from the length of a complete response.
 func (l *learned) length(r *lease, ev *endpick.Event) {
 	if n := ev.OutputTokens; n > 0 {
-		l.lengths.add(r.guess, float64(min(n, mostTokens))/float64(max(ev.Request.Responses, 1)), r.vote)
+		each := float64(min(n, mostTokens)) / float64(max(ev.Request.Responses, 1))
+		l.lengths.add(r.guess, each, r.vote)
 	}
 }
 
@@ -62,12 +63,13 @@ func (l *learned) decoded(ev *endpick.Event, r *lease, e *endpoint, completed bo
 	}
 	batch, size := e.beside(r, spent)
 	var x amounts
-	x[tokens], x[attention] = e.computed-r.computed, e.computedPairs-r.computedPairs
+	x[tokens] = e.computed - r.computed
+	x[attention] = e.computedPairs - r.computedPairs
 	x[steps], x[batches], x[contexts] = n, n*batch, n*size // with itself
 	if !r.crowded {
 		l.label(r.name, &x, took)
 	}
-	l.each(r.name, func(k *kind) {
+	l.teach(r.name, func(k *kind) {
 		k.took(took, r.vote)
 		k.holds(r.size)
 		k.note(&x, n)
@@ -94,7 +96,8 @@ func (l *learned) wholeResponse(ev *endpick.Event, o *endpick.Outcome, r *lease,
 	n := max(float64(min(ev.OutputTokens, mostTokens)-1), 0)
 	x := r.x
 	x[steps] += n
-	batch, size := r.x[batches]/firstSteps+1, r.x[contexts]/firstSteps+r.size // when it was routed
+	batch := r.x[batches]/firstSteps + 1 // when it was routed, with itself
+	size := r.x[contexts]/firstSteps + r.size
 	if known && r.counted {
 		batch, size = e.beside(r, took)
 		x[tokens] += e.computed - r.computed
@@ -104,7 +107,7 @@ func (l *learned) wholeResponse(ev *endpick.Event, o *endpick.Outcome, r *lease,
 	x[contexts] += n * size
 	l.label(r.name, &x, took)
 	l.compareTo(e, r, nanoseconds(ev.Now), &x, took, func(k *kind) *bound { return &k.late })
-	l.each(r.name, func(k *kind) {
+	l.teach(r.name, func(k *kind) {
 		k.fresh.add(r.fresh, 1)
 		k.holds(r.size)
 		k.took(took, r.vote)

@@ -350,7 +350,7 @@ func TestWhoDoesNotStreamIsThere(t *testing.T) {
 	c.Done(endpick.Outcome{Status: endpick.Canceled, OutputTokens: 5})
 	ref, _ := d.router.Ref("a")
 	e := d.m.endpoints.Find(ref)
-	assert.Equal(t, []float64{0, 0, 0}, []float64{e.decoding, e.resident, e.pairs})
+	assert.Equal(t, []float64{0, 0, 0}, []float64{e.decoding, e.size, e.pairs})
 }
 
 // Estimates have a common part, for all kinds, and a part per kind: a new kind starts from

@@ -49,8 +49,8 @@ func (l *learned) beyond(n kindName, x *amounts, ms float64) float64 {
 	return ms - l.find(n).of(x)
 }
 
-// each calls f with the common kind and that of the name.
-func (l *learned) each(n kindName, f func(*kind)) {
+// teach calls f with the kinds that learn from a request: the common one and that of the name.
+func (l *learned) teach(n kindName, f func(*kind)) {
 	f(&l.common)
 	if k := l.kinds.known[n]; k != nil {
 		f(k)
@@ -83,7 +83,8 @@ func (l *learned) label(n kindName, x *amounts, ms float64) {
 // computed records that a prompt has been computed, by its kind: fast ones may get the longer prompts.
 func (l *learned) computed(r *lease) {
 	if k := l.kinds.known[r.name]; k != nil && k.labels > 0 {
-		l.again.fade(l.againClip.of(k.each[tokens]+k.each[attention]*r.pairs/r.fresh), r.vote*l.freshClip.of(r.fresh), recent)
+		token := k.each[tokens] + k.each[attention]*r.pairs/r.fresh
+		l.again.fade(l.againClip.of(token), r.vote*l.freshClip.of(r.fresh), recent)
 	}
 }
 
@@ -146,7 +147,8 @@ func (l *lengths) start() {
 	l.withoutClip.of(unknownLength)
 	l.usual.of(10 * unknownLength)
 	l.ratioClip.of(1)
-	l.without, l.ratio = mean{unknownLength * unknownVote, unknownVote}, mean{unknownVote, unknownVote}
+	l.without = mean{unknownLength * unknownVote, unknownVote}
+	l.ratio = mean{unknownVote, unknownVote}
 }
 
 // of returns how many tokens the response is expected to have, at least one, and no more than

@@ -77,7 +77,8 @@ func (b *tokenBucket) Admit(req *endpick.Request, _ []endpick.Candidate) error {
 	}
 	err := &RateLimitError{Need: need, Have: b.tokens}
 	if need <= b.capacity {
-		err.RetryAfter = time.Duration(min(math.Ceil((need-b.tokens)/b.rate*float64(time.Second)), math.MaxInt64/2))
+		wait := math.Ceil((need - b.tokens) / b.rate * float64(time.Second))
+		err.RetryAfter = time.Duration(min(wait, math.MaxInt64/2))
 	}
 	return err
 }
