@@ -14,8 +14,8 @@ type ages struct {
 	used   int // blocks, in the newest epoch
 }
 
-// advance counts blocks that are about to be used. It begins a new epoch once a sixteenth
-// of the capacity was used, and merges the two oldest.
+// advance begins a new epoch, and returns true, once a sixteenth of the capacity was used. The two
+// oldest are merged.
 func (a *ages) advance(capacity int) bool {
 	if a.used < capacity/16 {
 		return false

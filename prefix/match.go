@@ -14,9 +14,9 @@ type scratch struct {
 }
 
 // Match implements [endpick.Matcher]: it sets PrefixTokens of every candidate,
-// to 0 if it holds nothing. What an engine still holds is in use, or in memory that is not: no
-// more than that, if it reports it. A prompt of unknown length is assumed to be as long as its
-// blocks.
+// to 0 if it holds nothing. Where an engine reports how full its memory is, it holds no more than
+// fits into what is free, besides what requests under way need. A prompt of unknown length is
+// assumed to be as long as its blocks.
 func (x *Index) Match(req *endpick.Request, candidates []endpick.Candidate) {
 	x.MatchUnderWay(req, candidates, nil)
 }

@@ -72,7 +72,7 @@ func (x *Index) count(c *cache, p *piece, blocks int) {
 		x.pend(u, blocks)
 	case retained:
 		c.retained += blocks
-		x.retained += blocks + cmp.Compare(blocks, 0)*useWeight
+		x.retained += blocks + cmp.Compare(blocks, 0)*useWeight // the piece itself counts, too
 	case computed:
 		c.held += blocks
 		x.weight += blocks
