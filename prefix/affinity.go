@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/check"
 )
 
 // AffinityConfig configures the gate of [NewAffinity]. The zero value is valid; its defaults
@@ -37,28 +38,19 @@ type AffinityConfig struct {
 }
 
 func (c *AffinityConfig) validate() error {
-	bad := func(field, reason string) error {
-		return &endpick.ConfigError{Field: "prefix.AffinityConfig." + field, Reason: reason}
-	}
-	if !(c.Threshold >= 0 && c.Threshold <= 1) {
-		return bad("Threshold", "is not in [0, 1]")
-	}
-	if c.MaxPenalty < 0 {
-		return bad("MaxPenalty", "is negative")
-	}
-	if c.DisableLoadGate && c.MaxPenalty != 0 {
-		return bad("MaxPenalty", "is set and disabled")
-	}
-	if c.DisableLoadGate && c.LimitToSaved {
-		return bad("LimitToSaved", "is set and disabled")
-	}
-	if !(c.PrefillRate >= 0) || math.IsInf(c.PrefillRate, 1) {
-		return bad("PrefillRate", "is not a finite rate")
+	switch {
+	case !(c.Threshold >= 0 && c.Threshold <= 1):
+		return check.Bad("prefix.AffinityConfig.Threshold", "is not in [0, 1]")
+	case c.DisableLoadGate && c.MaxPenalty != 0:
+		return check.Bad("prefix.AffinityConfig.MaxPenalty", "is set and disabled")
+	case c.DisableLoadGate && c.LimitToSaved:
+		return check.Bad("prefix.AffinityConfig.LimitToSaved", "is set and disabled")
+	case !(c.PrefillRate >= 0) || math.IsInf(c.PrefillRate, 1):
+		return check.Bad("prefix.AffinityConfig.PrefillRate", "is not a finite rate")
 	}
 	c.Threshold = cmp.Or(c.Threshold, 0.80)
-	c.MaxPenalty = cmp.Or(c.MaxPenalty, 5*time.Second)
 	c.PrefillRate = cmp.Or(c.PrefillRate, 8600)
-	return nil
+	return check.Default("prefix.AffinityConfig.MaxPenalty", &c.MaxPenalty, 5*time.Second)
 }
 
 // affinity is the gate. It is safe for concurrent use.
@@ -135,9 +127,6 @@ func (a *affinity) Filter(req *endpick.Request, candidates []endpick.Candidate) 
 		return candidates
 	}
 	a.counts[exploited].Add(1)
-	if sticky == len(candidates) {
-		return candidates
-	}
 	return endpick.Keep(candidates, func(c *endpick.Candidate) bool { return a.sticky(req, c) })
 }
 

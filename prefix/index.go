@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/check"
 )
 
 // IndexConfig says how large an [Index] may grow. The zero value is valid.
@@ -37,18 +38,15 @@ const (
 )
 
 func (c *IndexConfig) validate() error {
-	bad := func(field, reason string) error {
-		return &endpick.ConfigError{Field: "prefix.IndexConfig." + field, Reason: reason}
-	}
 	c.MaxBytes = cmp.Or(c.MaxBytes, defaultMaxBytes)
 	c.TenantShare = cmp.Or(c.TenantShare, defaultShare)
 	switch {
 	case c.BlocksPerEndpoint < 0:
-		return bad("BlocksPerEndpoint", "is negative")
+		return check.Bad("prefix.IndexConfig.BlocksPerEndpoint", "is negative")
 	case c.MaxBytes < leastMaxBytes:
-		return bad("MaxBytes", "is less than 1 MiB")
+		return check.Bad("prefix.IndexConfig.MaxBytes", "is less than 1 MiB")
 	case !(c.TenantShare > 0 && c.TenantShare <= 1):
-		return bad("TenantShare", "is not in [0, 1]")
+		return check.Bad("prefix.IndexConfig.TenantShare", "is not in [0, 1]")
 	}
 	return nil
 }
@@ -174,8 +172,10 @@ func (of observer) Routed(e *endpick.Event) {
 	blocks, block := e.Request.Blocks, e.Request.TokensPerBlock()
 	a := x.accountOf(c, e.Request.Tenant)
 	*l = lease{
-		use: x.newUse(a, e.Lease), size: x.config.size(e.Candidate.Endpoint, block),
-		besides: c.besides(e.Candidate, block), sent: len(blocks),
+		use:     x.newUse(a, e.Lease),
+		size:    x.config.size(e.Candidate.Endpoint, block),
+		sent:    len(blocks),
+		besides: c.besides(e.Candidate, block),
 	}
 	if l.sent > 0 {
 		l.end = blocks[l.sent-1]
@@ -184,7 +184,8 @@ func (of observer) Routed(e *endpick.Event) {
 		c.size = l.size
 	}
 	// Pending blocks weigh on other requests like load: no more of them than the prompt is long.
-	blocks = blocks[:min(len(blocks), l.size.blocks, int(min(math.Ceil(float64(e.Request.InputTokens)/block), math.MaxInt32)))]
+	full := math.Ceil(float64(e.Request.InputTokens) / block)
+	blocks = blocks[:min(len(blocks), l.size.blocks, int(min(full, math.MaxInt32)))]
 	x.path = x.tree.walk(x.path[:0], blocks)
 	x.inspect(c, l)
 	if room := l.matched + x.allowance(a, l.size.blocks); room < len(blocks) {
