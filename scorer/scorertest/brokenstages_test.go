@@ -48,10 +48,10 @@ var broken = []struct {
 	})},
 	{"a scorer that counts its calls", scorers(func() endpick.Scorer { return new(countsCalls) })},
 	{"a scorer that reads a clock", scoring(each(func(*endpick.Request, *endpick.Candidate) float64 {
-		return float64(time.Now().YearDay() % 2)
+		return float64(time.Now().UTC().YearDay() % 2)
 	}))},
 	{"a scorer of night prices", scoring(each(func(*endpick.Request, *endpick.Candidate) float64 {
-		if time.Now().Hour() < 6 {
+		if time.Now().UTC().Hour() < 6 {
 			return 1
 		}
 		return 0
@@ -119,7 +119,7 @@ var broken = []struct {
 	{"a filter that takes turns by the clock", func(s suite) {
 		s.labels = []map[string]string{nil}
 		filtering(func(_ *endpick.Request, cs []endpick.Candidate) []endpick.Candidate {
-			return endpick.Keep(cs, func(c *endpick.Candidate) bool { return int64(c.Ref.Slot)%3 == time.Now().Unix()%3 })
+			return endpick.Keep(cs, func(c *endpick.Candidate) bool { return int(c.Ref.Slot)%3 == time.Now().UTC().YearDay()%3 })
 		})(s)
 	}},
 	{"a filter that sends each tenth request to the canaries", func(s suite) {
@@ -227,7 +227,7 @@ var broken = []struct {
 		}
 	})},
 	{"a predictor that reads a clock", predicting(onEach(func(_ *endpick.Request, c *endpick.Candidate) {
-		d := time.Duration(1+time.Now().YearDay()%2) * time.Second
+		d := time.Duration(1+time.Now().UTC().YearDay()%2) * time.Second
 		c.Prediction = endpick.Prediction{Has: endpick.TTFT, TTFT: d, TTFTUpper: d}
 	}))},
 	{"a predictor that counts the request in", predicting(onEach(func(_ *endpick.Request, c *endpick.Candidate) { c.Running++ }))},
@@ -240,7 +240,7 @@ var broken = []struct {
 	{"an admitter that does not take back what is withdrawn", admitting(func() endpick.Admitter { return new(bucket) })},
 	{"an admitter that trusts that it was asked", admitting(func() endpick.Admitter { return &asked{admitted: map[uint64]int{}} })},
 	{"an admitter that reads a clock", admitting(func() endpick.Admitter {
-		return refusing("not today", func(*endpick.Request, []endpick.Candidate) bool { return time.Now().YearDay()%2 == 0 })
+		return refusing("not today", func(*endpick.Request, []endpick.Candidate) bool { return time.Now().UTC().YearDay()%2 == 0 })
 	})},
 	{"an admitter that keeps the candidates", admitting(func() endpick.Admitter { return new(keepsLoad) })},
 	{"an admitter that hears of no end", admitting(func() endpick.Admitter {
