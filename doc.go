@@ -92,8 +92,8 @@
 //
 // The router's own counts of what is in flight are exact, and up to date when
 // Route returns. An engine's report is as old as its scrape; a Candidate has it
-// corrected for the leases that were opened and closed since its Snapshot. Who
-// does not report a signal is taken for the mean, so silence never looks idle.
+// corrected for the leases that were opened and closed since its Snapshot. For a
+// signal that an endpoint does not report it has the others' mean, so silence never looks idle.
 //
 // Time comes only from Config.Clock, unless that panics. Chance is a hash of the seed, the request's
 // number, a salt and the endpoint's ID. So the order of endpoints changes no

@@ -248,9 +248,9 @@ type InFlight struct {
 	Requests int
 	// Prefilling counts the requests still waiting for their first token. A
 	// response that does not stream has no first token: it counts until its
-	// predicted TTFT has passed or, without a prediction, until it is done. So does a
-	// stream of which nothing has come for three times as long as TTFTUpper, while one
-	// that came later had its first token there: something holds it back.
+	// predicted TTFT has passed or, without a prediction, until it is done. A stream
+	// stops counting, too, once nothing has come for three times as long as TTFTUpper and
+	// one that came later has had its first token there: something holds it back.
 	Prefilling int
 	// PrefillTokens, Q, is the number of prompt tokens of these requests, minus
 	// those that the prefix index expected to be cached.

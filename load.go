@@ -67,9 +67,10 @@ func (l Load) prepare(at time.Duration, asked, now Snapshot) *report {
 	rep := &report{at: at, signals: signals{allSignals &^ l.Absent, l.Waiting, l.Running, l.KVUsage}, load: &l}
 	rep.requests, rep.prefilling = asked.requests, asked.prefilling
 	if came := now.requests - asked.requests; came != 0 {
-		counted := min(max(rep.waiting+rep.running, float64(min(asked.requests, now.requests))), float64(max(asked.requests, now.requests)))
-		rep.requests = int32(counted)
-		rep.prefilling += int32(math.Round(float64(now.prefilling-asked.prefilling) * float64(rep.requests-asked.requests) / float64(came)))
+		fewest, most := min(asked.requests, now.requests), max(asked.requests, now.requests)
+		rep.requests = int32(min(max(rep.waiting+rep.running, float64(fewest)), float64(most)))
+		prefilling := float64(now.prefilling-asked.prefilling) * float64(rep.requests-asked.requests) / float64(came)
+		rep.prefilling += int32(math.Round(prefilling))
 	}
 	return rep
 }

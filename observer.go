@@ -156,9 +156,6 @@ func wordFor[T ~uint8](v T, names ...string) string {
 	return "unknown"
 }
 
-// A stage that keeps state for endpoints or leases has it in a PerEndpoint or PerLease,
-// and embeds Exclusive.
-
 // Exclusive is embedded by a stage that keeps state for endpoints or leases.
 // The handles of one router mean nothing in another, so New and SetPolicy
 // refuse a stage that another router uses already. The policies of one router

@@ -30,9 +30,8 @@ type Predictor interface {
 // Admitter that keeps a limit counts for itself, under a lock, as in the example. It may
 // have a method Withdrawn(*Request). It is called if the request is not routed after all,
 // because another admitter has refused it or the chosen endpoint was removed meanwhile.
-// Otherwise Routed follows, if the Admitter is a [RoutedObserver], and later Done. Admit
-// is not called for a request that is Adopted;
-// Routed and Done are, so Routed has to count it.
+// Otherwise Routed follows, if the Admitter is a [RoutedObserver], and later Done. For a
+// request that is Adopted, Admit is not called, but these are: Routed has to count it.
 type Admitter interface {
 	Admit(req *Request, candidates []Candidate) error
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/google/btree"
 )
 
-// prefillTime is how long a prefill is thought to take at most, by its predicted TTFT and until the lease is reaped.
+// prefillTime is how long a prefill is thought to take at most, by its predicted TTFT: not longer than until the
+// lease is reaped.
 func (s *leaseSlot) prefillTime() time.Duration {
 	p := &s.candidate.Prediction
 	if !s.request.Stream {
@@ -32,9 +33,9 @@ func (s *leaseSlot) endPrefill() {
 	}
 }
 
-// expire ends the prefills that are thought to be over. That of a stream, whose first token is late, only
-// is if one that came after it has been answered, since engines begin with whoever came first: then its tokens
-// are held back, as those of a call of tools are. Else it waits, or the endpoint hangs.
+// expire ends the prefills that are thought to be over. Where a stream's first token is late, that takes another
+// request that came after it and has been answered: since engines begin with whoever came first, its tokens are
+// held back, as those of a tool call are. Otherwise it waits, or the endpoint hangs.
 func (t *leaseTable) expire(now time.Time) {
 	since := now.Sub(t.guard.epoch)
 	for int64(since) >= t.expiry.earliest.Load() {

@@ -181,7 +181,10 @@ func (r *Receipt) String() string {
 	for _, out := range []struct {
 		n   int
 		why string
-	}{{r.Excluded, "excluded"}, {len(r.Avoided), "avoided (" + strings.Join(r.Avoided, " ") + ")"}, {r.TooShort, "of too short a context"}, {r.Full, "full"}, {r.Later, "of later tiers"}} {
+	}{
+		{r.Excluded, "excluded"}, {len(r.Avoided), "avoided (" + strings.Join(r.Avoided, " ") + ")"},
+		{r.TooShort, "of too short a context"}, {r.Full, "full"}, {r.Later, "of later tiers"},
+	} {
 		if out.n > 0 {
 			fmt.Fprintf(&b, ", %d %s", out.n, out.why)
 		}
