@@ -57,7 +57,8 @@ func (c *AffinityConfig) validate() error {
 type affinity struct {
 	config  AffinityConfig
 	explore endpick.Exploration
-	counts  [4]atomic.Uint64
+
+	exploited, explored, overloaded, cold atomic.Uint64
 }
 
 // AffinityStats counts what a gate has decided; the sum is the number of requests.
@@ -67,13 +68,6 @@ type AffinityStats struct {
 	Overloaded uint64 // not held to them: they are too busy
 	Cold       uint64 // no endpoint holds enough of the prompt
 }
-
-const (
-	exploited = iota
-	explored
-	overloaded
-	cold
-)
 
 var affinitySalt = endpick.Salt("prefix.Affinity")
 
@@ -117,16 +111,16 @@ func (a *affinity) Filter(req *endpick.Request, candidates []endpick.Candidate) 
 	}
 	switch {
 	case sticky == 0:
-		a.counts[cold].Add(1)
+		a.cold.Add(1)
 		return candidates
 	case a.explore.Hits(req, affinitySalt):
-		a.counts[explored].Add(1)
+		a.explored.Add(1)
 		return candidates
 	case !a.config.DisableLoadGate && bestSticky.ttft-best.ttft > a.tolerated(&bestSticky, &best):
-		a.counts[overloaded].Add(1)
+		a.overloaded.Add(1)
 		return candidates
 	}
-	a.counts[exploited].Add(1)
+	a.exploited.Add(1)
 	return endpick.Keep(candidates, func(c *endpick.Candidate) bool { return a.sticky(req, c) })
 }
 
@@ -168,9 +162,9 @@ func (a *affinity) ttft(req *endpick.Request, c *endpick.Candidate) float64 {
 // Stats returns the counts so far.
 func (a *affinity) Stats() AffinityStats {
 	return AffinityStats{
-		Exploited:  a.counts[exploited].Load(),
-		Explored:   a.counts[explored].Load(),
-		Overloaded: a.counts[overloaded].Load(),
-		Cold:       a.counts[cold].Load(),
+		Exploited:  a.exploited.Load(),
+		Explored:   a.explored.Load(),
+		Overloaded: a.overloaded.Load(),
+		Cold:       a.cold.Load(),
 	}
 }
