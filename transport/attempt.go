@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -241,62 +239,6 @@ func (a *Attempt) arrives() {
 	a.health.Heard()
 }
 
-// refused ends the attempt because of what the endpoint has answered.
-func (a *Attempt) refused(status int, header http.Header, first []byte, r Result, err error) error {
-	a.health.Heard()
-	name := a.call.model()
-	var lacks *health.Lack // what the endpoint has refused the request for lack of; nil: of nothing
-	resident := a.lease.Endpoint().Resident(name)
-	switch {
-	case status == http.StatusNotFound && name != "" &&
-		bytes.Contains(first, []byte(name)) && bytes.Contains(bytes.ToLower(first), []byte("model")):
-		lacks = &health.Lack{Model: name}
-	case a.call.harmless && (status == http.StatusNotFound || status == http.StatusMethodNotAllowed || status == http.StatusNotImplemented):
-		lacks = &health.Lack{Model: name, Path: a.call.parsed.Path()}
-		name = ""
-	case r == Erred && resident != nil && resident.State != endpick.InMemory: // it may have no memory for it
-		lacks = &health.Lack{Model: name}
-	}
-	if lacks != nil && a.call.parsed.Invents(name) {
-		lacks = new(health.Lack)
-	}
-	if lacks != nil {
-		a.health = a.health.Lacking(*lacks)
-	}
-	if isFull(status, first, a.queued) {
-		r = Full
-	}
-	if r == Full || r == Erred && header.Get("Retry-After") != "" {
-		a.full(header)
-	}
-	return a.fail(r, err)
-}
-
-// ownLocation makes a redirect of an endpoint, such as one to the path with a slash, one of the
-// gateway: clients don't learn where the endpoint is. It reports whether that leads to where the
-// request was sent, whatever query is added to one that is metered.
-func (a *Attempt) ownLocation(header http.Header) (back bool) {
-	location := header.Get("Location")
-	if location == "" {
-		return false
-	}
-	to, err := url.Parse(location)
-	if err != nil {
-		header.Del("Location")
-		return false
-	}
-	path := to.EscapedPath()
-	if base, err := host.Parse(a.lease.Endpoint().Address); err == nil {
-		path = "/" + strings.TrimLeft(strings.TrimPrefix(path, strings.TrimSuffix(base.EscapedPath(), "/")), "/")
-	}
-	back = path == a.call.parsed.Path() && (to.RawQuery == "" || a.call.metered)
-	if to.RawQuery != "" {
-		path += "?" + to.RawQuery
-	}
-	header.Set("Location", path)
-	return back
-}
-
 // readHeader passes a header to the meter, unless the meter can't read what follows.
 func (a *Attempt) readHeader(status int, header http.Header) {
 	if readable(header) {
@@ -497,29 +439,3 @@ func (a *Attempt) end(status endpick.Status) {
 // errInStream is the error of a response that is complete, and reports an error in an
 // event after the first.
 var errInStream = errors.New("transport: the response ends in an error event")
-
-// errFirstEvent is the failure of an endpoint whose stream began with an error.
-var errFirstEvent = errors.New("answered with an error event or object")
-
-// statusError is the failure of an endpoint that answered with a status from 400 on.
-type statusError int
-
-func (e statusError) Error() string {
-	return fmt.Sprintf("answered %d %s", int(e), http.StatusText(int(e)))
-}
-
-// resultOf classifies a status; see isFull. What an endpoint will never do is a refusal.
-func resultOf(status int) Result {
-	if status < 500 || status == http.StatusNotImplemented || status == http.StatusHTTPVersionNotSupported {
-		return Refused
-	}
-	return Erred
-}
-
-// leaseStatus is the status of a lease at an endpoint that did not serve the request.
-func leaseStatus(r Result) endpick.Status {
-	if r == Full || r == Refused {
-		return endpick.Refused
-	}
-	return endpick.Failed
-}

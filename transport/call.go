@@ -29,6 +29,7 @@ import (
 //	queue.go      how it waits for room, before its first attempt
 //	call.go       how an endpoint is chosen
 //	attempt.go    how an attempt at one endpoint is made, and what its response says of it
+//	refusal.go    how an endpoint is judged that does not serve it
 //	deadline.go   how long it may take
 //	retry.go      when the request is sent elsewhere, and who is at fault
 //	response.go   how the response is passed on
@@ -163,7 +164,7 @@ func (c *Call) chooseFor(strict bool) (endpick.Lease, error) {
 		avoid = append(avoid, c.d.health.Only(c.model())...)
 	}
 	out = append(out, c.d.asleep(c.d.now())...)
-	mute := out
+	unanswering := out
 	if strict {
 		out = append(out, avoid...)
 	}
@@ -198,7 +199,7 @@ func (c *Call) chooseFor(strict bool) (endpick.Lease, error) {
 		if hanging > 0 {
 			err = fmt.Errorf("%w; endpoints that are unhealthy and do not answer: %d", err, hanging)
 		}
-		if len(c.sleeping(mute)) > 0 {
+		if len(c.sleeping(unanswering)) > 0 {
 			err = &wakingError{err}
 		}
 	}

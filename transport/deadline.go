@@ -120,7 +120,7 @@ func (w *deadline) set(limit time.Duration, whole bool) {
 	}
 }
 
-// go on waiting.
+// resume goes on waiting.
 func (w *deadline) resume() { w.since = time.Since(w.from) }
 
 // pause records that something has come. What comes first ends the wait for it.

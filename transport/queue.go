@@ -18,6 +18,9 @@ import (
 // a prefill or a new endpoint, within this time.
 const recheck = 10 * time.Millisecond
 
+// Of every yieldEvery, yieldFor is left to other gateways that share the endpoints and their limits.
+const yieldFor, yieldEvery = 2 * recheck, 24 * recheck
+
 // QueueConfig configures a gateway queue in front of the router (BLIS, "Gateway
 // Queue"; see queue.Queue for the order), which holds requests while the
 // endpoints are full, so that each is routed when there is room for it, based
@@ -75,7 +78,7 @@ type gatewayQueue struct {
 	yields time.Time // until then room is left to other gateways
 	view   []endpick.Candidate
 	out    []string
-	// tried has the models and names for which there was no room a moment ago for prompts that are longer than this.
+	// tried has the models and names for which a moment ago there was no room for prompts longer than so many tokens.
 	tried map[string]int
 	// broken is a panic of full, to be reported without the lock.
 	broken *endpick.PanicError
@@ -210,17 +213,17 @@ func (q *gatewayQueue) push(item queue.Item[*queued]) (queue.Handle[*queued], er
 	return handle, err
 }
 
-// ended is called when a request has ended, so that there may be room, of which other gateways hear
-// later. They would never find any under a limit, so that a twelfth of the time is left to them. It
-// does not make its caller wait for others to be routed.
+// ended is called when a request has ended: there may be room for those that wait, who are routed by
+// the timer, not by the caller. Other gateways hear later of room under a limit, and would never find
+// any without a time of their own.
 func (q *gatewayQueue) ended(limited bool) {
 	if q.waiting.Load() == 0 {
 		return // who comes now tries first
 	}
 	q.mu.Lock()
 	defer q.unlock()
-	if now := q.t.d.now(); limited && now.Sub(q.yields) > 22*recheck && q.t.d.health.Told() {
-		q.yields = now.Add(2 * recheck)
+	if now := q.t.d.now(); limited && now.Sub(q.yields) > yieldEvery-yieldFor && q.t.d.health.Shared() {
+		q.yields = now.Add(yieldFor)
 	}
 	if q.queue.Stats().Requests > 0 {
 		q.timer.Reset(0)
@@ -260,8 +263,8 @@ func (q *gatewayQueue) dispatch() {
 	q.timer.Reset(min(recheck, max(next.Sub(q.t.d.now()), 0)))
 }
 
-// leaves routes a request, unless there is no room for it: not for any prompt for the model that fits
-// no endpoint but where one was tried. Clients choose the lengths of prompts.
+// leaves routes a request, unless there is no room for it. A prompt for the same model that can go only
+// where one has just been tried in vain is not tried; clients choose how long their prompts are.
 func (q *gatewayQueue) leaves(w *queued, now time.Time) bool {
 	c := w.c
 	name, alike := cmp.Or(c.story.named, c.model()), c.latest == nil && len(c.exclude) == 0

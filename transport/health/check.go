@@ -168,7 +168,8 @@ func (m *Monitor) ask(ctx context.Context, u string) (connected bool, err error)
 	resp, err := m.config.Client.Do(req)
 	if err != nil {
 		// Only the trace shows that a connection was not made in time.
-		return !(errors.Is(err, context.DeadlineExceeded) && wanted.Load() && !got.Load()) && !host.IsDial(err), err
+		waited := errors.Is(err, context.DeadlineExceeded) && wanted.Load() && !got.Load()
+		return !waited && !host.IsDial(err), err
 	}
 	defer resp.Body.Close()
 	host.Drain(resp, 4<<10)

@@ -15,8 +15,8 @@ const (
 // many goroutines. A panic of it is ignored: it is the host's. Nil: none.
 func (h *Health) Tell(f func(id string, failed bool)) { h.notify.Store(&f) }
 
-// Told reports whether there is such a function: the endpoints are other gateways', too.
-func (h *Health) Told() bool { f := h.notify.Load(); return f != nil && *f != nil }
+// Shared reports whether there is such a function: the endpoints are other gateways', too.
+func (h *Health) Shared() bool { f := h.notify.Load(); return f != nil && *f != nil }
 
 func (h *Health) report(e *endpoint, failed bool) {
 	if f := h.notify.Load(); f != nil && *f != nil {
