@@ -63,8 +63,8 @@ type signals struct {
 // between the snapshots asked (the question) and now (the answer). Requests
 // that arrived in between may or may not be in its count: prepare assumes as
 // many in it as the count has room for, so that none is counted twice.
-func (l Load) prepare(at time.Duration, asked, now Snapshot) *report {
-	rep := &report{at: at, signals: signals{allSignals &^ l.Absent, l.Waiting, l.Running, l.KVUsage}, load: &l}
+func (l Load) prepare(at time.Duration, asked, now Snapshot) report {
+	rep := report{at: at, signals: signals{allSignals &^ l.Absent, l.Waiting, l.Running, l.KVUsage}, load: &l}
 	rep.requests, rep.prefilling = asked.requests, asked.prefilling
 	if came := now.requests - asked.requests; came != 0 {
 		fewest, most := min(asked.requests, now.requests), max(asked.requests, now.requests)
@@ -77,16 +77,16 @@ func (l Load) prepare(at time.Duration, asked, now Snapshot) *report {
 
 // accept makes a report the current one. It is ignored if it was requested before that one.
 // If it repeats that one, what came and went since the first of them counts.
-func (s *endpointState) accept(rep *report) {
-	for next := *rep; ; *rep = next {
-		current := s.report.Load()
+func (s *endpointState) accept(rep report) {
+	for {
+		current, next := s.report.Load(), rep
 		if current != nil && current.at > rep.at {
 			return
 		}
 		if current != nil && current.signals == rep.signals {
-			rep.requests, rep.prefilling = current.requests, current.prefilling
+			next.requests, next.prefilling = current.requests, current.prefilling
 		}
-		if s.report.CompareAndSwap(current, rep) {
+		if s.report.CompareAndSwap(current, &next) {
 			return
 		}
 	}
