@@ -27,9 +27,9 @@ const yieldFor, yieldEvery = 2 * recheck, 24 * recheck
 // on what is known then. The zero value is the paper's queue with the default
 // bounds.
 //
-// Each request waits at most once, except for room under the MaxInFlight of all endpoints that it
-// could go to: for that it waits, in the same order, also before a retry, and also without a
-// QueueConfig, while others pass that have room. Whether the fleet is
+// Each request waits at most once, unless all endpoints that it could go to have as many as their
+// MaxInFlight: for room there it waits, in the same order, also before a retry and without a
+// QueueConfig, and others that have room pass it. Whether the fleet is
 // full depends on all endpoints that are healthy and not drained, whichever
 // model they serve; give models that do not share endpoints a transport each.
 // If there are no endpoints, nothing is held, so that the client gets an error

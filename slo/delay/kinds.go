@@ -55,7 +55,7 @@ type kinds struct {
 	most  int
 	known map[kindName]*kind
 	total int64 // uses of all, as a time; see oneUse
-	// The one that wants a place, if there is none: the most frequent of those, if one is.
+	// The one that wants a place while there is none, by a vote of the uses of all that do.
 	next     kindName
 	nextUses fading
 }

@@ -99,7 +99,7 @@ func (l *loads) places(variant, model string) float64 {
 	return 1
 }
 
-// answers learns that.
+// answers learns it from how many a model has begun to answer.
 func (l *loads) answers(variant, model string, begun int) {
 	if t := l.at(kindName{model, variant}); t != nil {
 		t.atOnce = max(t.atOnce, float64(begun))
@@ -123,17 +123,17 @@ func (l *loads) ask(model string) {
 	a.add(l.total)
 }
 
-// share is how likely the next request for one of two models, of which the second is asked for now, is
-// for the first: of the last thousand requests.
-func (l *loads) share(u, model string) float64 {
+// share is how likely the next request for one of two models is for the first, by the last thousand requests.
+// The second is being asked for.
+func (l *loads) share(first, second string) float64 {
 	of := func(name string) float64 {
 		if c := l.asked[name]; c != nil {
 			return c.at(l.total)
 		}
 		return 0
 	}
-	back := of(u)
-	return back / (back + of(model) + 1)
+	n := of(first)
+	return n / (n + of(second) + 1)
 }
 
 // load is the delay of a model that is not in memory on a candidate: for the request itself, and for
@@ -171,7 +171,7 @@ func (d *decision) load(c *endpick.Candidate, yield func(model string)) (wait, b
 		}
 	}
 	if d.placed(r).in[endpick.Loading] > 0 {
-		back = took // which is soon ready there: a second load is for nobody's good
+		back = took // it is soon ready there: a second load helps nobody
 	}
 	goes := func(u *endpick.Resident, busy bool, likely float64) {
 		if busy {

@@ -65,13 +65,13 @@ func (m *Monitor) reportChanges(states map[endpick.EndpointRef]State) {
 
 const (
 	// manyDead is how many servers that can't be connected to are checked in an Interval; if there
-	// are more, each is checked less often, but every mostPause.
+	// are more, each is checked less often, but once in mostPause at least.
 	manyDead  = 20
 	mostPause = 30 * time.Second
 )
 
-// start checks every server that has no check under way, and those that can't be connected to when
-// it is their time, or if no other is left, or with all set.
+// start checks every server that has no check under way. One that can't be connected to waits for its
+// time, unless no other is left or all is set.
 func (m *Monitor) start(ctx context.Context, round *sync.WaitGroup, all bool) {
 	servers := map[string][]endpick.Candidate{}
 	for _, s := range m.config.Router.Endpoints() {
