@@ -160,7 +160,8 @@ func (p *pools) explainEmpty(d *decision) error {
 	name := d.req.serving()
 	of := p.find(name)
 	err := &NoEndpointError{
-		Model: name, Endpoints: p.all.serving, Serving: of.serving, Excluded: d.excluded, Draining: of.serving - len(of.members), Full: d.full,
+		Model: name, Endpoints: p.all.serving, Serving: of.serving,
+		Excluded: d.excluded, Draining: of.serving - len(of.members), Full: d.full,
 	}
 	if d.short > 0 && err.Excluded+err.Draining+err.Full == 0 {
 		return &ContextError{Model: name, InputTokens: d.req.InputTokens, MaxContext: d.longest}

@@ -250,7 +250,8 @@ func (t *table[H, T]) At(h H) *T {
 // valid until the next call of At.
 func (t *table[H, T]) Find(h H) *T {
 	ref := EndpointRef(h)
-	if uint64(ref.Slot) >= uint64(len(t.generations)) || t.generations[ref.Slot] != (generation{number: ref.Generation}) || ref.Generation == 0 {
+	if ref.Generation == 0 || uint64(ref.Slot) >= uint64(len(t.generations)) ||
+		t.generations[ref.Slot] != (generation{number: ref.Generation}) {
 		return nil
 	}
 	return &t.values[ref.Slot]

@@ -34,7 +34,10 @@ func (x *Index) Stats() IndexStats {
 	for ref, at := range x.caches.All() {
 		c := *at
 		stats.Pairs += c.held + c.pending + c.retained
-		stats.Endpoints = append(stats.Endpoints, EndpointStats{ref, c.held, c.pending, c.retained, c.size.blocks, c.capacity(), c.trust.lowered})
+		stats.Endpoints = append(stats.Endpoints, EndpointStats{
+			Ref: ref, Held: c.held, Pending: c.pending, Kept: c.retained,
+			Bound: c.size.blocks, Capacity: c.capacity(), Lowered: c.trust.lowered,
+		})
 	}
 	return stats
 }
