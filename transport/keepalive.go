@@ -17,12 +17,6 @@ import (
 
 var keepAlive = []byte(": keep-alive\n\n")
 
-// reached is what asking the endpoints has led to.
-type reached struct {
-	response *http.Response
-	err      error
-}
-
 // askMeanwhile is ask for a stream whose client gets comments.
 func (t *Transport) askMeanwhile(c *Call) (*http.Response, error) {
 	in := c.in
@@ -30,7 +24,7 @@ func (t *Transport) askMeanwhile(c *Call) (*http.Response, error) {
 	c.in, c.chosen = in.WithContext(ctx), make(chan struct{})
 	reader, writer := io.Pipe()
 	k := &comments{call: c, to: writer}
-	came, early := make(chan reached), make(chan struct{})
+	came, early := make(chan reply), make(chan struct{})
 	go func() {
 		r := k.ask()
 		select {
@@ -40,7 +34,7 @@ func (t *Transport) askMeanwhile(c *Call) (*http.Response, error) {
 		}
 	}()
 	body := &canceling{reader, cancel}
-	var r reached
+	var r reply
 	select {
 	case r = <-came:
 	case <-c.chosen: // until then, the queue may refuse the request with a status of its own
@@ -75,13 +69,13 @@ func (t *Transport) askMeanwhile(c *Call) (*http.Response, error) {
 }
 
 // streams reports whether there may be comments in the response.
-func (r *reached) streams() bool {
+func (r reply) streams() bool {
 	return r.err == nil && r.response.StatusCode < http.StatusBadRequest &&
 		dialect.ContentType(r.response.Header) == dialect.EventStream && readable(r.response.Header)
 }
 
 // problem says what has come instead of a stream.
-func (r *reached) problem() dialect.Problem {
+func (r reply) problem() dialect.Problem {
 	if r.err != nil {
 		return problemFor(r.err)
 	}
@@ -117,7 +111,7 @@ type comments struct {
 }
 
 // ask asks the endpoints. Nobody would recover a panic of this goroutine, so that it becomes an error.
-func (k *comments) ask() (r reached) {
+func (k *comments) ask() (r reply) {
 	c := k.call
 	defer c.d.rescue(c.in, "RoundTrip", &r.err)
 	r.response, r.err = c.t.ask(c)
@@ -158,7 +152,7 @@ func (k *comments) Write(p []byte) (int, error) {
 }
 
 // pass passes a response on to its end, or an error as an event.
-func (k *comments) pass(r reached) {
+func (k *comments) pass(r reply) {
 	err := k.copy(r)
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -167,7 +161,7 @@ func (k *comments) pass(r reached) {
 	_ = k.to.CloseWithError(err)
 }
 
-func (k *comments) copy(r reached) (err error) {
+func (k *comments) copy(r reply) (err error) {
 	c := k.call
 	defer c.d.rescue(c.in, "RoundTrip", &err)
 	if !r.streams() {

@@ -82,9 +82,9 @@ func (t *Transport) ask(c *Call) (*http.Response, error) {
 	}
 }
 
-// reply is what has come of an attempt: a response, an error, or a response that is one.
+// reply is what has come of a request: a response, an error, or a response that is one.
 type reply struct {
-	a        *Attempt
+	a        *Attempt // at one endpoint; nil: at all that were asked
 	response *http.Response
 	err      error
 }
