@@ -93,11 +93,12 @@ type history struct {
 
 // ring holds a slot for each slotTime.
 type ring[S any] [slots]struct {
-	number int64 // in slotTimes since 1970
+	number int64
 	slot   S
 }
 
-func slotNumber(now time.Time) int64 { return now.UnixNano() / int64(slotTime) }
+// slotNumber is not below slots, even on a machine that takes its start for 1970 until it is told the time.
+func slotNumber(now time.Time) int64 { return slots + now.UnixNano()/int64(slotTime) }
 
 // at returns the slot of a time, and whether it is new.
 func (r *ring[S]) at(now time.Time) (s *S, fresh bool) {
