@@ -252,7 +252,7 @@ func (g *gateway) serveClients(trustHeaders bool, origins []string, price priceS
 		ErrorHandler:   transport.ErrorHandler,
 		ErrorLog:       slog.NewLogLogger(g.log.Handler(), slog.LevelDebug), // the request's own line says it with its id
 	}
-	clients := numbered(forPages(origins, g.admit(origins, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	clients := identified(forPages(origins, g.admit(origins, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if slices.ContainsFunc(r.Header["Via"], func(v string) bool { return strings.Contains(v, g.via) }) {
 			const message = "the request has come back: an endpoint leads to this gateway"
 			g.requests.warn(r, errors.New(message))

@@ -3,17 +3,14 @@ package main
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"io"
 	"log/slog"
 	"math"
 	"net"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/endpick/endpick"
@@ -185,23 +182,19 @@ const idHeader = "X-Request-Id"
 
 type idKey struct{}
 
-// idOf returns the id that numbered has given a request.
+// idOf returns the id that identified has given a request.
 func idOf(ctx context.Context) string {
 	id, _ := ctx.Value(idKey{}).(string)
 	return id
 }
 
-// numbered gives every request an id, its client's or one of this process: in the log, at the
-// server and in the response.
-func numbered(next http.Handler) http.Handler {
-	var secret [4]byte
-	rand.Read(secret[:]) // never fails
-	process := hex.EncodeToString(secret[:])
-	var last atomic.Uint64
+// identified gives every request an id, its client's or one that no client can foresee, because some servers take no two
+// with the same: in the log, at the server and in the response.
+func identified(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := cleanID(r.Header.Get(idHeader))
 		if id == "" {
-			id = process + "-" + strconv.FormatUint(last.Add(1), 10)
+			id = rand.Text()
 		}
 		w.Header().Set(idHeader, id)
 		r = r.WithContext(context.WithValue(r.Context(), idKey{}, id))

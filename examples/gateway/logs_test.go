@@ -51,13 +51,13 @@ func TestRequestsThatGoWrongAreLogged(t *testing.T) {
 
 	require.Equal(t, 401, send(chat, "Authorization", "Bearer guessed"))
 	c.logs(t, "level=WARN msg=request status=refused http=401 "+named, 1)
-	assert.Regexp(t, named+`[0-9a-f]{8}-1 client=127.0.0.1 error="no valid API key"\n`, c.stderr.String())
+	assert.Regexp(t, named+`[A-Z2-7]{26} client=127.0.0.1 error="no valid API key"\n`, c.stderr.String())
 	_, metrics := get(c.admin + "/metrics")
 	assert.Contains(t, metrics, `endpick_requests_total{code="401",model="other",reason="unknown_key",status="refused"} 1`)
 
 	require.Equal(t, 200, send(chat, "Authorization", "Bearer "+annsKey, "X-Slo-Ttft-Ms", "abc"))
 	c.logs(t, "level=WARN msg=request "+named, 1)
-	assert.Regexp(t, named+`[0-9a-f]{8}-2 warning=".*\\"abc\\"`, c.stderr.String())
+	assert.Regexp(t, named+`[A-Z2-7]{26} warning=".*\\"abc\\"`, c.stderr.String())
 	require.Equal(t, 400, send("cardamom", "Authorization", "Bearer "+annsKey))
 	c.logs(t, "level=WARN msg=request status=refused http=400 "+named, 1)
 	assert.Regexp(t, `http=400 .* tenant=ann error=`, c.stderr.String(), "whose mistake it is")
@@ -156,7 +156,7 @@ func TestOneID(t *testing.T) {
 		var lines rig.Output
 		g.requests.log, g.requests.which = newLogger(&lines, &logSettings{Level: "info"}), "all"
 		for _, own := range []string{"", "order-17", strings.Repeat("x", 200) + "\n"} {
-			headers, want := []string(nil), `^[0-9a-f]{8}-\d+$`
+			headers, want := []string(nil), `^[A-Z2-7]{26}$`
 			if own != "" {
 				headers, want = []string{idHeader, own, idHeader, "another", "Connection", idHeader}, "^"+cleanID(own)+"$"
 			}
