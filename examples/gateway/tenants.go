@@ -8,7 +8,9 @@ import (
 	"crypto/subtle"
 	"io"
 	"maps"
+	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -285,7 +287,7 @@ func (g *gateway) admit(origins []string, next http.Handler) http.Handler {
 			if r.Header.Get("Upgrade") != "" {
 				asked.Method = http.MethodPost // a GET is taken for harmless
 			}
-			if pages.Check(&asked) != nil {
+			if rebound(r) || pages.Check(&asked) != nil {
 				g.refuse(w, r, http.StatusForbidden, "a page of an origin that the gateway's origins do not name", "", "Vary", "Origin")
 				return
 			}
@@ -306,6 +308,13 @@ func (g *gateway) admit(origins []string, next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// rebound reports whether a page may have had its own name lead here, and so be one of the same origin. Browsers say what
+// asks (Sec-Fetch-Site) only where a certificate, or the name localhost, rules that out.
+func rebound(r *http.Request) bool {
+	host := (&url.URL{Host: r.Host}).Hostname()
+	return r.Header.Get("Origin") != "" && r.Header.Get("Sec-Fetch-Site") == "" && host != "localhost" && net.ParseIP(host) == nil
 }
 
 // refuse answers with an error in the format of the API, and one more header. It counts like any

@@ -153,27 +153,29 @@ func TestBrowsersAskWithoutAKey(t *testing.T) {
 }
 
 // Without keys, a page of any origin could have servers work: browsers ask nobody before they send
-// what a form could send, or open a WebSocket.
+// what a form could send, or open a WebSocket, or send anything to where the page's own name leads.
 func TestOnlyNamedPagesCallWithoutKeys(t *testing.T) {
 	b := serving(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	for _, origins := range []string{"", "origins: [http://page]", "origins: ['null']", "origins: ['*']"} {
 		g := newTestGateway(t, "endpoints: [{url: \""+b.URL+"\"}]\n"+origins)
 		for _, tc := range []struct {
-			page string // that asks; empty: it is none, or the gateway's own
-			with []string
+			page, at string // that asks, and what it asks; empty: it is none, or the gateway's own
+			with     []string
 		}{
-			{"", nil},
-			{"", []string{"Origin", "http://example.com"}}, // the host that is asked
-			{"", []string{"Origin", "https://chat.example", "Sec-Fetch-Site", "same-origin"}},
-			{"http://page", []string{"Origin", "http://page"}},
-			{"http://other", []string{"Origin", "http://other", "Sec-Fetch-Site", "cross-site", "Content-Type", "text/plain"}},
-			{"http://other", []string{"Origin", "http://other"}},
-			{"null", []string{"Origin", "null"}}, // a file
+			{"", "", nil},
+			{"", "http://[::1]:8080", []string{"Origin", "http://[::1]:8080"}},
+			{"", "http://localhost", []string{"Origin", "http://localhost"}},
+			{"http://rebound", "http://rebound", []string{"Origin", "http://rebound"}},
+			{"", "http://chat.example", []string{"Origin", "https://chat.example", "Sec-Fetch-Site", "same-origin"}},
+			{"http://page", "http://page", []string{"Origin", "http://page"}},
+			{"http://other", "", []string{"Origin", "http://other", "Sec-Fetch-Site", "cross-site", "Content-Type", "text/plain"}},
+			{"http://other", "", []string{"Origin", "http://other"}},
+			{"null", "", []string{"Origin", "null"}}, // a file
 		} {
 			refused := tc.page != "" && !strings.Contains(origins, tc.page) && !strings.Contains(origins, "*")
-			w := send(g, "POST", "/v1/chat/completions", "{}", tc.with...)
+			w := send(g, "POST", tc.at+"/v1/chat/completions", "{}", tc.with...)
 			require.Equal(t, refused, w.Code == http.StatusForbidden, "%v, %s: %d", tc.with, origins, w.Code)
-			w = send(g, "GET", "/v1/realtime?model=m", "", append(tc.with, "Connection", "Upgrade", "Upgrade", "websocket")...)
+			w = send(g, "GET", tc.at+"/v1/realtime?model=m", "", append(tc.with, "Connection", "Upgrade", "Upgrade", "websocket")...)
 			require.Equal(t, refused, w.Code == http.StatusForbidden, "%v, %s: %d", tc.with, origins, w.Code)
 		}
 	}
