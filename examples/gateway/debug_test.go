@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
@@ -69,7 +70,11 @@ func TestDebugPageOfABarePolicy(t *testing.T) {
 	kept := &story{id: "one", asked: new(endpick.Receipt)}
 	lease := rig.Must(g.router.Route(endpick.Request{Model: "m", Receipt: kept.asked}))
 	require.NoError(t, g.router.Remove("c"))
+	*(*uint64)(unsafe.Pointer(&kept.asked.At)) -= 3600 << 30 // seconds: its clock was behind when it started
+	g.ended = func(r recording.Request) { require.InDelta(t, time.Now().Unix(), r.Time.Unix(), 60) }
+	g.record(recording.Request{Time: kept.asked.At})
 	g.watch.stories.add(kept)
+	require.InDelta(t, time.Now().Unix(), g.watch.stories.lists(asked{}, 1)[2].Requests[0].Time.Unix(), 60)
 
 	w := send(g.admin, http.MethodGet, "/debug/endpick", "")
 	require.Equal(t, http.StatusOK, w.Code)

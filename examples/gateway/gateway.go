@@ -308,12 +308,14 @@ func (g *gateway) observe(r *transport.Observation) {
 	if t := tenantOf(r.In.Context()); t != nil {
 		r.Tenant = t.name // of a request that could not be read, too
 	}
+	r.Time = asSet(r.Time)
 	g.watch.observe(r)
 	g.requests.ended(r)
 }
 
 // record passes on the record of a request.
 func (g *gateway) record(r recording.Request) {
+	r.Time = asSet(r.Time)
 	g.recent.add(r)
 	if g.recorder != nil {
 		g.recorder.record(r)
@@ -322,6 +324,10 @@ func (g *gateway) record(r recording.Request) {
 		g.ended(r)
 	}
 }
+
+// asSet is a time of the router's by the clock as it is set now. The router's goes on from how it was set when the gateway
+// started: before a machine was told the time, or slept.
+func asSet(t time.Time) time.Time { return time.Now().Add(-time.Since(t)) }
 
 // describe tells the router what the transport can't know.
 func (g *gateway) describe(trustHeaders bool) func(*http.Request, []byte, *endpick.Request) {

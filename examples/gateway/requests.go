@@ -82,7 +82,7 @@ func (s *story) shown() *shownRequest {
 	r, e := &s.receipt, s.end.Load()
 	v := &shownRequest{ID: s.id, Tenant: s.tenant, Why: s.why, Hidden: s.hidden, Receipt: r, Ending: e}
 	if e == nil {
-		v.Request = recording.Request{Time: r.At, Model: r.Model, Status: "running", InputTokens: r.InputTokens, Estimated: true}
+		v.Request = recording.Request{Time: asSet(r.At), Model: r.Model, Status: "running", InputTokens: r.InputTokens, Estimated: true}
 		if r.Chosen >= 0 && r.Chosen < len(r.Verdicts) {
 			v.Endpoint = r.Verdicts[r.Chosen].Candidate.Endpoint.ID
 		}
