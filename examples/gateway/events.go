@@ -120,10 +120,7 @@ func (s *settings) validateEvents() error {
 			return s.bad(at, "needs one of render and llama")
 		}
 		for field, url := range map[string]string{"render": t.Render, "llama": t.Llama} {
-			if url == "" {
-				continue
-			}
-			if err := checkBackend(url); err != nil || strings.HasPrefix(url, "h2c:") {
+			if url != "" && (checkBackend(url) != nil || strings.HasPrefix(url, "h2c:")) {
 				return s.bad(at+"."+field, "%q is not http://HOST[:PORT] or https://…", url)
 			}
 		}

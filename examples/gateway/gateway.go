@@ -325,8 +325,7 @@ func (g *gateway) record(r recording.Request) {
 	}
 }
 
-// asSet is a time of the router's by the clock as it is set now. The router's goes on from how it was set when the gateway
-// started: before a machine was told the time, or slept.
+// asSet is a time of the router's, whose clock goes on from how it was set at the start, by the clock as it is set now.
 func asSet(t time.Time) time.Time { return time.Now().Add(-time.Since(t)) }
 
 // describe tells the router what the transport can't know.

@@ -310,8 +310,7 @@ func (g *gateway) admit(origins []string, next http.Handler) http.Handler {
 	})
 }
 
-// rebound reports whether a page may have had its own name lead here, and so be one of the same origin. Browsers say what
-// asks (Sec-Fetch-Site) only where a certificate, or the name localhost, rules that out.
+// rebound reports whether a page may have made its name lead here. Sec-Fetch-Site, sent over TLS and to localhost, rules it out.
 func rebound(r *http.Request) bool {
 	host := (&url.URL{Host: r.Host}).Hostname()
 	return r.Header.Get("Origin") != "" && r.Header.Get("Sec-Fetch-Site") == "" && host != "localhost" && net.ParseIP(host) == nil

@@ -53,13 +53,10 @@ func (s *settings) validate() error {
 }
 
 func (s *settings) validateListeners() error {
-	if s.Listen == "" {
-		return s.bad("listen", "is empty")
-	}
-	if s.Admin == "" {
-		return s.bad("admin", "is empty")
-	}
 	for _, l := range [...]struct{ field, address string }{{"listen", s.Listen}, {"admin", s.Admin}} {
+		if l.address == "" {
+			return s.bad(l.field, "is empty")
+		}
 		_, port, err := net.SplitHostPort(l.address)
 		if err == nil {
 			_, err = net.LookupPort("tcp", port)

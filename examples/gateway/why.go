@@ -88,7 +88,6 @@ func decided(r *endpick.Receipt) (all []string) {
 		all = append(all, fmt.Sprintf("%s scored %.4g, and %s %.4g: the policy leaves something to chance.", id, chosen.Score, best.Candidate.Endpoint.ID, best.Score))
 	case tied > 0:
 		all = append(all, fmt.Sprintf("%s scored %.4g, as did %s: chance decided.", id, chosen.Score, count(tied, "other")))
-		return append(all, differences(chosen, r)...)
 	default:
 		next := &r.Verdicts[r.RunnerUp]
 		all = append(all, fmt.Sprintf("%s had the best score, %.4g, before %s with %.4g.", id, chosen.Score, next.Candidate.Endpoint.ID, next.Score))

@@ -330,8 +330,7 @@ func wires(t *testing.T) []row {
 			server = good
 		}
 		g := newGateway(t, transport.Config{}, endpick.Config{}, server(t))
-		c, err := net.Dial("tcp", g.server.Listener.Addr().String())
-		require.NoError(t, err)
+		c := rig.Must(net.Dial("tcp", g.server.Listener.Addr().String()))
 		defer c.Close()
 		require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
 		written := make(chan struct{})

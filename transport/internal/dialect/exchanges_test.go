@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -18,17 +19,11 @@ var update = flag.Bool("update", false, "rewrite what is read in testdata")
 // What is read of exchanges with engines, one for each form of an API: testdata has the request, the
 // response, and what is understood of both. A new API brings its own.
 func TestExchanges(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	require.NoError(t, err)
-	vllm, err := filepath.Glob("testdata/vllm-0.32.0/*.txt")
-	require.NoError(t, err)
-	files = append(files, vllm...)
+	files := append(rig.Must(filepath.Glob("testdata/*.txt")), rig.Must(filepath.Glob("testdata/vllm-0.32.0/*.txt"))...)
 	require.NotEmpty(t, files)
 	read := map[*api]bool{}
 	for _, file := range files {
-		b, err := os.ReadFile(file)
-		require.NoError(t, err)
-		sections := strings.SplitN(string(b), "=>\n", 3)
+		sections := strings.SplitN(string(rig.Must(os.ReadFile(file))), "=>\n", 3)
 		require.GreaterOrEqual(t, len(sections), 2, file)
 		request, response := sections[0], sections[1]
 		head, body, _ := strings.Cut(request, "\n\n")
