@@ -240,7 +240,7 @@ func refused(err error) (message string, retryAfter time.Duration) {
 }
 
 var messages = map[int]string{
-	http.StatusBadRequest:            "the request body broke off",
+	http.StatusBadRequest:            "the request body broke off, or is not in its Content-Encoding",
 	http.StatusRequestEntityTooLarge: "the request is too long",
 	http.StatusRequestTimeout:        "the request body did not come in time",
 	http.StatusNotFound:              "there is nothing here, or not for this method",
