@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -90,6 +91,7 @@ func TestStopDuringAReload(t *testing.T) {
 	path := writeSettings(t, before("http://a", ""))
 	c := startConfig(t, path)
 	writeFile(t, path, "listen: 127.0.0.1:0\ndiscover: {file: "+list+"}\n")
+	require.True(t, signal.Ignored(syscall.SIGPIPE), "it outlives who reads its log")
 	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
 	w := rig.Must(os.OpenFile(list, os.O_WRONLY, 0)) // once it is read
 	c.interrupt()

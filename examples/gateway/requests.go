@@ -39,8 +39,7 @@ func (a asked) Any() bool { return a.Get("id")+a.Get("tenant")+a.Get("model")+a.
 
 // By is the address of the page with its servers in another order.
 func (a asked) By(column string) string {
-	q := url.Values{}
-	maps.Copy(q, a.Values)
+	q := maps.Clone(a.Values)
 	q.Set("sort", column)
 	return "?" + q.Encode()
 }

@@ -37,7 +37,8 @@ func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
 		}
 	}
 	logger := newLogger(stderr, &s.Log)
-	log.SetOutput(io.Discard) // net/http says there what servers send beyond the end of their answers
+	log.SetOutput(io.Discard)      // net/http says there what servers send beyond the end of their answers
+	signal.Ignore(syscall.SIGPIPE) // whoever reads the log may end: requests go on
 	endpoints, stop, err := backends(s, o)
 	if err != nil {
 		return err

@@ -107,9 +107,7 @@ func TestEngines(t *testing.T) {
 			var asked []string
 			vllm := rig.VLLM(pages...)
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				sent, err := io.ReadAll(r.Body)
-				assert.NoError(t, err)
-				assert.Equal(t, body, sent)
+				assert.Equal(t, body, rig.Must(io.ReadAll(r.Body)))
 				asked = append(asked, r.URL.Path)
 				vllm.ServeHTTP(w, r)
 			}))
