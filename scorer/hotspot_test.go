@@ -1,7 +1,6 @@
 package scorer_test
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -154,32 +153,6 @@ func TestHotspotAfterALeapOfTheClock(t *testing.T) {
 	}
 }
 
-// Classes that come and go do not displace a frequent one.
-func TestHotspotTracksTheFrequent(t *testing.T) {
-	s := newSpot(scorer.HotspotConfig{Classes: 4})
-	cs := candidates(indicators{h: 992}, indicators{}, indicators{}, indicators{})
-	for class := range uint64(4) { // they are tracked first
-		s.routed(9, 50+class, candidates(indicators{h: 992}))
-	}
-	for i := range 1000 {
-		s.now = s.now.Add(20 * time.Millisecond)
-		s.routed(1, uint64(100+i), cs)
-		s.routed(1, uint64(1e6+i), cs)
-		s.routed(1, 1, cs)
-		if i > 60 {
-			require.Len(t, s.left(1, cs), 3, "after %d", i)
-		}
-	}
-	assert.Equal(t, 4, s.classes().Tracked)
-
-	full := newSpot(scorer.HotspotConfig{Classes: 1})
-	full.routed(2, 9, cs[1:])
-	full.routed(5, 1, cs)
-	require.Equal(t, 1, full.classes().Hot)
-	full.routed(1, 2, cs)
-	assert.Equal(t, 0, full.classes().Hot, "another class has its place")
-}
-
 // Space-Saving: a class that displaces another may have had as many requests
 // before, so it is not the next to go just because it is new. That counts for
 // one window.
@@ -308,74 +281,6 @@ func TestHotspotOfOneClassAlone(t *testing.T) {
 	s.now = s.now.Add(time.Second)
 	s.routed(3, 1, one)
 	assert.Equal(t, 1, s.classes().Tracked)
-}
-
-// remembers is a prefix index for the test: an endpoint holds each prompt that
-// was routed there.
-type remembers map[string]map[uint64]bool
-
-func (m remembers) Match(req *endpick.Request, candidates []endpick.Candidate) {
-	for i := range candidates {
-		c := &candidates[i]
-		for _, b := range req.Blocks {
-			if !m[c.Endpoint.ID][b] {
-				break
-			}
-			c.PrefixTokens += 16
-		}
-	}
-}
-
-func (m remembers) Routed(e *endpick.Event) {
-	id := e.Candidate.Endpoint.ID
-	if m[id] == nil {
-		m[id] = map[uint64]bool{}
-	}
-	for _, b := range e.Request.Blocks {
-		m[id][b] = true
-	}
-}
-
-// One system prompt has two thirds of the traffic and is answered slowly.
-// LMetric alone keeps most of it on one server; the detector spreads the prefix
-// until it is no longer a hotspot, and then recovers.
-func TestHotspotOverTheRouter(t *testing.T) {
-	run := func(filters ...endpick.Filter) (most int) {
-		now := time.Unix(1000, 0)
-		p := only(scorer.LMetric())
-		p.Matcher, p.Filters = remembers{}, filters
-		config := endpick.Config{Policy: p, Seed: 1, Clock: func() time.Time { return now }}
-		for i := range 6 {
-			config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: fmt.Sprint(i)})
-		}
-		r := rig.Must(endpick.New(config))
-		hot := map[string]int{}
-		var open []endpick.Lease
-		for i := range 300 {
-			now = now.Add(100 * time.Millisecond)
-			req := endpick.Request{InputTokens: 1000, Stream: true, Blocks: blocks(1)}
-			if i%3 == 0 {
-				req.Blocks = blocks(uint64(1000 + i))
-			}
-			l := rig.Must(r.Route(req))
-			if i%3 != 0 {
-				hot[l.Endpoint().ID]++
-			}
-			l.FirstToken()
-			if open = append(open, l); len(open) > 60 {
-				open[0].Done(endpick.Outcome{})
-				open = open[1:]
-			}
-		}
-		for _, n := range hot {
-			most = max(most, n)
-		}
-		return most
-	}
-	detector := scorer.Hotspot(scorer.HotspotConfig{})
-	alone, detected := run(), run(detector)
-	assert.Zero(t, scorer.ClassesOf(detector).Hot, "it has recovered")
-	assert.Less(t, detected*4, alone*3, "of 200 the most on one server")
 }
 
 // hotspotTwin keeps every request and recounts each time.

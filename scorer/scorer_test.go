@@ -92,7 +92,7 @@ func TestScores(t *testing.T) {
 		// (1 + 100) × 1: the last token is computed again, after those that wait.
 		{"lmetric of a prompt that is held whole", scorer.LMetric(), prompt,
 			candidates(indicators{h: 1000, q: 100}, indicators{h: 1000}), []float64{0.5 / 102, 0.25}},
-		{"linear counts those that wait", scorer.Linear(0), prompt, candidates(indicators{w: 5}, indicators{w: 4, r: 6}), []float64{0.15, 0}},
+		{"linear counts those that wait", scorer.Linear(0), prompt, candidates(indicators{}, indicators{w: 1}), []float64{0.3, 0}},
 		// 1 − 0.7·(1 − 0.5) − 0.3·(5/10) = 0.5; 1 − 0.7·1 − 0.3·1 = 0; 1 − 0.7 = 0.3.
 		{"linear", scorer.Linear(0), prompt, candidates(indicators{h: 500, r: 5}, indicators{r: 10}, indicators{}), []float64{0.5, 0, 0.3}},
 		{"linear of idle endpoints", scorer.Linear(0.4), prompt, candidates(indicators{}, indicators{h: 500}), []float64{0.6, 0.8}},
@@ -109,6 +109,7 @@ func TestScores(t *testing.T) {
 			residents("n", endpick.InMemory, "m", endpick.OnDisk, "m", endpick.Loading, "m", endpick.InMemory), []float64{1, 0, 0.5, 1}},
 		{"resident with this context", scorer.Resident(), endpick.Request{Model: "m", Context: 4096}, residents("m", endpick.InMemory), []float64{1}},
 		{"resident with a shorter context", scorer.Resident(), endpick.Request{Model: "m", Context: 8192}, residents("m", endpick.InMemory), []float64{0}},
+		{"resident with a longer context", scorer.Resident(), endpick.Request{Model: "m", Context: 2048}, residents("m", endpick.InMemory), []float64{0}},
 		{"resident with an unknown context", scorer.Resident(), endpick.Request{Model: "m", Context: 8192},
 			[]endpick.Candidate{{Endpoint: &endpick.Endpoint{Residents: []endpick.Resident{{Model: "m", State: endpick.InMemory}}}}}, []float64{1}},
 		{"a resident adapter", scorer.Resident(), endpick.Request{Adapter: "m"}, residents("m", endpick.OnDisk), []float64{0}},

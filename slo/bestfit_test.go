@@ -16,8 +16,8 @@ import (
 
 func TestBestFitScores(t *testing.T) {
 	idle := fleet(both(300, 40), both(400, 40), both(100, 40), both(250, 40))
-	idle[0].Running, idle[1].Running = 0, 0
-	parts := fleet(whole(10), both(2, 1), endpick.Prediction{Has: endpick.TTFT, TTFT: ms})
+	idle[0].Running, idle[1].Running, idle[3].Running, idle[3].Waiting = 0, 0, 0, 1
+	parts := fleet(whole(0), both(2, 1), endpick.Prediction{Has: endpick.TTFT, TTFT: ms})
 	for i := range parts {
 		parts[i].KVUsage, parts[i].Waiting = 1, 1
 	}

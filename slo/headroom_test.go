@@ -237,7 +237,7 @@ func TestOneImpossibleLatency(t *testing.T) {
 		{"TTFT, both are asked for", ask(200, 50), func(p *endpick.Prediction) { p.TTFT = -1 }, false, false},
 		{"E2E, of a stream", ask(200, 50), func(p *endpick.Prediction) { p.E2E = -1 }, true, false},
 		{"E2E, the whole is the sum", ask(20_000, 0), func(p *endpick.Prediction) { p.E2E = -1 }, true, true},
-		{"TTFT, the whole is predicted", ask(20_000, 0), func(p *endpick.Prediction) { p.TTFT = -1 }, true, true},
+		{"both, the whole is predicted", ask(20_000, 50), func(p *endpick.Prediction) { p.TTFT, p.TPOT = -1, -1 }, true, true},
 		{"TTFT and E2E, the whole is not known", ask(20_000, 0), func(p *endpick.Prediction) { p.TTFT, p.E2E = -1, -1 }, false, true},
 	} {
 		p := both(100, 10)

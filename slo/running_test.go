@@ -79,6 +79,9 @@ func TestImpossibleTargetsRejectNobody(t *testing.T) {
 	}
 	require.NoError(t, reportBusy(r))
 	require.ErrorAs(t, rig.Err(r.Route(req)), new(*slo.UnattainableError))
+	req.SLO.TPOT = 0
+	require.NoError(t, rig.Err(r.Route(req)), "it asks for nothing")
+	require.NoError(t, rig.Err(r.Route(streamed(50*ms))), "whoever was refused holds up nobody")
 }
 
 // reportBusy reports all endpoints busy and warm.
