@@ -52,6 +52,7 @@ func TestOverdueSinceBefore(t *testing.T) {
 	c.play("a", "uuu.s")
 	for _, v := range waiting {
 		v.Overdue()
+		c.failed(v, false)
 	}
 	assert.Equal(t, Returning, c.status("a").State)
 }
@@ -123,7 +124,7 @@ func TestLateChecksOfWhoIsBusy(t *testing.T) {
 
 	c = newCluster("a", "b")
 	for range minSeen { // a prompt takes half a minute here
-		c.served(c.send("b"), false, 30*time.Second)
+		c.served(c.send("b"), true, 30*time.Second)
 	}
 	for _, stream := range []bool{false, true} {
 		c.check("a", nil)
@@ -145,8 +146,8 @@ func TestLateChecksOfWhoIsBusy(t *testing.T) {
 		c.send("a").Heard()
 		c.at = c.at.Add(time.Hour)
 		c.Avoid(nil)
-		for range minSeen { // but no stream waits for that long, and one was under way
-			c.served(c.send("b"), true, time.Second)
+		for range minSeen { // but no whole response does, and one was under way
+			c.served(c.send("b"), false, time.Second)
 		}
 		assert.Equal(t, minPatience, c.usual())
 	}
@@ -333,6 +334,7 @@ func TestFailuresOfOthersFade(t *testing.T) {
 func TestSharesThatAreShown(t *testing.T) {
 	c := newCluster("a", "b", "c")
 	c.play("a", "fff")
+	assert.False(t, c.status("a").Alive)
 	c.at = c.status("a").NextTrial
 	c.play("a", "s")
 	for _, want := range []float64{rampFrom, 0.5 + rampFrom, 1} {

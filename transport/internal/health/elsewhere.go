@@ -56,7 +56,7 @@ func (h *Health) Elsewhere(id string, failed, served int) {
 			suspects++
 		}
 	}
-	if n := h.count(now); n > 1 && 2*suspects <= n {
+	if 2*suspects <= h.count(now) {
 		e.putOut(Failing, now, false)
 	}
 }

@@ -238,7 +238,8 @@ func TestSilence(t *testing.T) {
 	}
 	assert.Equal(t, minPatience, c.Patience(true))
 	c.served(c.send("b"), true, 4*time.Second)
-	assert.Equal(t, 8*time.Second, c.Patience(true))
+	c.served(c.send("b"), true, time.Millisecond)
+	assert.Equal(t, 8*time.Second*127/128, c.Patience(true), "of the last 128")
 	assert.Zero(t, c.Patience(false), "responses at once are another matter")
 	for range 1000 {
 		c.served(c.send("b"), true, time.Millisecond)
@@ -450,6 +451,7 @@ func TestOnly(t *testing.T) {
 		want  []string
 	}{
 		"failing":                {func(c *cluster) {}, "m", []string{"b", "c"}},
+		"for its adapter":        {func(c *cluster) {}, "l", []string{"b", "c"}},
 		"for any model":          {func(c *cluster) {}, "", []string{"b", "c"}},
 		"for a model it lacks":   {func(c *cluster) {}, "n", nil},
 		"just due":               {func(c *cluster) { c.at = c.at.Add(-time.Second) }, "m", nil},
@@ -463,7 +465,7 @@ func TestOnly(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster("b", "c")
-			require.NoError(t, c.router.Add(endpick.Endpoint{ID: "a", Models: []string{"m"}}))
+			require.NoError(t, c.router.Add(endpick.Endpoint{ID: "a", Models: []string{"m"}, Adapters: []string{"l"}}))
 			require.Nil(t, c.Only("m"))
 			e := c.attempt("a", c.ref("a")).e
 			e.list(c.at)

@@ -22,7 +22,6 @@ func (h *Health) Avoid(dst, hanging []string) ([]string, []string) {
 	spare, all, well := h.spare(now)
 	h.known = slices.DeleteFunc(h.known, func(e *endpoint) bool {
 		if h.gone(e) {
-			e.listed = false
 			if at := h.of.Find(e.ref); at != nil {
 				*at = nil
 			}
