@@ -537,8 +537,10 @@ func TestTheQueueCountsBlocksInBytes(t *testing.T) {
 func TestSaturationThatPanicsIsRoom(t *testing.T) {
 	e := startEngine(t, nil)
 	var now atomic.Bool
+	var panicked atomic.Int64
 	full := saturation(func([]endpick.Candidate) float64 {
 		if now.Load() {
+			panicked.Add(1)
 			panic("boom")
 		}
 		return 1
@@ -557,7 +559,8 @@ func TestSaturationThatPanicsIsRoom(t *testing.T) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var reported *endpick.PanicError
-	require.NotEmpty(t, w.warnings)
+	require.Len(t, w.warnings, int(panicked.Load()))
+	require.EqualValues(t, panicked.Load(), w.t.Stats().Panics)
 	require.ErrorAs(t, w.warnings[0], &reported)
 	assert.Equal(t, "boom", reported.Value)
 	assert.Contains(t, string(reported.Stack), "queue_test.go")
