@@ -191,6 +191,15 @@ func TestHotspotInheritsTheCountOfTheClassInWhosePlaceItComes(t *testing.T) {
 	s.now = s.now.Add(30 * time.Second)
 	s.routed(1, 4, one) // in the place of the third, which is down to one request
 	assert.Equal(t, 1, s.classes().Hot)
+
+	s = newSpot(scorer.HotspotConfig{Classes: 1})
+	s.routed(2, 9, one[1:])
+	s.routed(5, 1, one)
+	require.Equal(t, 1, s.classes().Hot)
+	s.routed(1, 2, one)
+	assert.Zero(t, s.classes().Hot, "another class has its place")
+	s.routed(9, 2, one)
+	assert.Equal(t, 1, s.classes().Hot)
 }
 
 func TestHotspotClassIsTheHead(t *testing.T) {

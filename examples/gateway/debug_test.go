@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/internal/lab/traffic"
+	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/health"
 	"github.com/endpick/endpick/transport/recording"
@@ -50,12 +52,13 @@ func TestDebugPage(t *testing.T) {
 		require.Contains(t, endpoints[1+i][0], id)
 		require.Contains(t, endpoints[1+i][0], "127.0.0.1:")
 	}
+	require.Regexp(t, `\d+of \d+`, fmt.Sprint(endpoints), "blocks")
 	require.Equal(t, 5, strings.Count(text, "<details"))
 	require.Equal(t, 4, strings.Count(text, `<tr class="chosen"`), "the fifth had no endpoint")
 	all := textIn(page(t, text))
 	for _, want := range []string{
 		"endpick policy marginal-delay", "routed 4, open 0", "without endpoint 1", "Prefix index", "runner-up", "All 3 servers are healthy. In the last minute",
-		hostile, "None of 3 servers has the model.",
+		hostile, "None of 3 servers has the model.", "configured by flags",
 	} {
 		require.Contains(t, all, want)
 	}
@@ -79,6 +82,7 @@ func TestDebugPageOfABarePolicy(t *testing.T) {
 	w := send(g.admin, http.MethodGet, "/debug/endpick", "")
 	require.Equal(t, http.StatusOK, w.Code)
 	require.Contains(t, w.Header().Get("Content-Security-Policy"), "default-src 'none'")
+	require.Equal(t, "no-store", w.Header().Get("Cache-Control"))
 	all := textIn(page(t, w.Body.String()))
 	for _, want := range []string{`"><b>`, "draining", "removed", "25.0 %"} {
 		require.Contains(t, all, want)
@@ -92,7 +96,8 @@ func TestStoriesKeepTheNewest(t *testing.T) {
 	s := stories{most: 2}
 	s.add(&story{asked: new(endpick.Receipt)}) // no decision
 	for n, status := range []int{500, 404, 200, 502, 429, 503, 0, 400, 200} {
-		one := &story{id: fmt.Sprint(n), asked: &endpick.Receipt{Number: uint64(n + 1), Err: io.EOF}}
+		many := append(slices.Repeat([]endpick.Verdict{verdict("x", 0, nil)}, mostShownCandidates), verdict("a", 1, nil))
+		one := &story{id: fmt.Sprint(n), asked: &endpick.Receipt{Number: uint64(n % 7), Err: io.EOF, Verdicts: many, Chosen: n % 2 * mostShownCandidates}}
 		in := httptest.NewRequest(http.MethodPost, "/", nil)
 		if status > 0 {
 			s.observe(&transport.Observation{
@@ -114,11 +119,14 @@ func TestStoriesKeepTheNewest(t *testing.T) {
 	require.Equal(t, []string{"7", "4"}, ids(refused))
 	shown := refused[0].shown()
 	require.Equal(t, []float64{7, 16.12}, []float64{shown.Waited, shown.BlockTokens})
+	require.Equal(t, "a", shown.Receipt.Verdicts[shown.Receipt.Chosen].Candidate.Endpoint.ID)
+	require.Nil(t, shown.Ending.In, "it is kept for long")
 	shown.Receipt, shown.InputTokens = &endpick.Receipt{Verdicts: []endpick.Verdict{{Candidate: endpick.Candidate{PrefixTokens: 12}}}}, 12
 	require.Equal(t, 11, shown.Held(), "less than the prompt turned out to have")
 	shown.InputTokens = 0
 	require.Equal(t, 12, shown.Held())
-	require.Equal(t, "running", s.lists(asked{url.Values{"id": {"6"}}}, 1)[2].Requests[0].Status)
+	running := s.lists(asked{url.Values{"id": {"6"}}}, 1)[2].Requests[0]
+	require.Equal(t, []any{"running", "x", true}, []any{running.Status, running.Endpoint, running.Estimated})
 	s.observe(&transport.Observation{In: httptest.NewRequest(http.MethodPost, "/", nil)})
 }
 
@@ -127,15 +135,18 @@ func TestDebugPageNamesWhoFailsNowAndThen(t *testing.T) {
 	g := newTestGateway(t, "endpoints: [{id: a, url: \"http://127.0.0.1:1\"}, {id: b, url: \"http://127.0.0.1:2\"}]\n")
 	healthy := "All 2 servers are healthy"
 	verdict := func() string { return textIn(page(t, see(t, g.admin, "/debug/endpick?server=a"))) }
+	before := -2 * time.Minute
 	observe := func(times int, attempts func(*transport.Observation)) {
 		for range times {
 			o := seenRequest("completed")
 			attempts(o)
-			g.watch.history.observe(time.Now(), o)
+			g.watch.history.observe(time.Now().Add(before), o)
 		}
 	}
+	observe(9, func(*transport.Observation) {})
+	before = 0
 	observe(2, func(*transport.Observation) {})
-	require.Contains(t, verdict(), healthy+". ", "two are few")
+	require.Contains(t, verdict(), healthy+". In the last minute, of 2 requests", "two failures are few")
 	observe(1, func(*transport.Observation) {})
 	require.Contains(t, verdict(), healthy+", but more than 10 % of the attempts at 1 server fail.")
 	require.Contains(t, verdict(), "b: 3 of 3 attempts failed")
@@ -193,7 +204,10 @@ func TestDebugPageOfServersThatAreDownFromTheStart(t *testing.T) {
 	require.Contains(t, metrics, `endpick_endpoint_share_ratio{endpoint="`+down+`"} 0`)
 	c.logs(t, "msg=health endpoint="+down+" state=out reason=un", 1)
 
-	start(t, "-backend", down).shows(t, "1 of 1 servers is unhealthy. Requests are tried there all the same.")
+	c = start(t, "-backend", down)
+	c.shows(t, "1 of 1 servers is unhealthy. Requests are tried there all the same.")
+	status, _ := get(c.url + "/readyz")
+	require.Equal(t, http.StatusServiceUnavailable, status)
 }
 
 // An endpoint that is out but passes its checks again is shown as waiting for a request, not as failing them.
@@ -204,7 +218,7 @@ func TestIllness(t *testing.T) {
 		change               func(*health.Status)
 	}{
 		{"unhealthy", "bad", "it fails its health checks, EOF, for 1m0s", func(s *health.Status) {
-			s.State, s.CheckErr = health.Unfit, io.EOF
+			s.State, s.CheckErr, s.Err = health.Unfit, io.EOF, io.ErrNoProgress
 		}},
 		{"waiting for a trial", "soso", "it passes its health checks again, for 1m0s, tried by the next request that chooses it, or another one soon", func(s *health.Status) {
 			s.State, s.Alive, s.NextTrial = health.Unfit, true, now
@@ -216,11 +230,13 @@ func TestIllness(t *testing.T) {
 			s.State, s.Err, s.Alive, s.NextTrial = health.Unreachable, io.EOF, true, now
 		}},
 		{"coming back", "soso", "it gets 40 % of its share, for 1m0s", func(s *health.Status) { s.State, s.Share = health.Returning, 0.4 }},
+		{"full", "soso", "it has said that it is full", func(s *health.Status) { s.Alive, s.Full = true, true }},
+		{"healthy", "good", "does not report its load", func(s *health.Status) { s.Alive = true }},
 	} {
 		var s health.Status
 		s.Since = now.Add(-time.Minute)
 		c.change(&s)
-		state, class, detail := illness(&s, now)
+		state, class, detail := condition(&endpick.EndpointStatus{Candidate: verdict("a", 0, nil).Candidate}, &s, now)
 		require.Equal(t, []string{c.state, c.class, c.detail}, []string{state, class, detail})
 	}
 }
@@ -261,7 +277,7 @@ func TestRequestsAreFound(t *testing.T) {
 	good := newBackend(t)
 	bad := serving(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 	g := newTestGateway(t, "policy: round-robin\nendpoints: [{id: good, url: \""+good.URL+"\", models: [m]}, {id: bad, url: \""+bad.URL+"\", models: [m, n]}]\n"+
-		"models: {n: {policy: lmetric}, none: {policy: random}}\nnames: {best: {models: [gone, m]}}\ntenants: {ann: {keys: ["+annsKey+"]}}\n")
+		"models: {n: {policy: lmetric}, none: {policy: random}, also: {policy: round-robin}}\nnames: {best: {models: [gone, m]}}\ntenants: {ann: {keys: ["+annsKey+"]}}\n")
 	ask := func(id, model string) int {
 		w := askFor(g, "/v1/chat/completions", `{"model":"`+model+`","messages":[{"role":"user","content":"hi"}]}`, "Authorization", "Bearer "+annsKey, idHeader, id)
 		require.Equal(t, id, w.Header().Get(idHeader))
@@ -280,6 +296,7 @@ func TestRequestsAreFound(t *testing.T) {
 	require.Equal(t, []any{"ann", "n", "failed", 502, "bad"}, []any{failed.Tenant, failed.Model, failed.Status, failed.HTTP, failed.Endpoint})
 	require.Equal(t, []shownAttempt{{Server: "bad", Result: transport.Broken, Error: "EOF"}}, failed.Attempts)
 	require.Contains(t, failed.Error, "EOF")
+	require.Equal(t, "bad did not answer", failed.Why[0])
 	refused := find("id=refused")[0]
 	require.Equal(t, []any{"refused", 404, "", []string{"None of 2 servers has the model."}}, []any{refused.Status, refused.HTTP, refused.Endpoint, refused.Why})
 	retried := find("model=m&server=bad")
@@ -299,10 +316,11 @@ func TestRequestsAreFound(t *testing.T) {
 	text := textIn(page(t, see(t, g.admin, "/debug/endpick?id="+retried[0].ID)))
 	require.NotContains(t, text, "none is like that.")
 	for _, want := range []string{"bad did not answer: EOF", "good served it", "policy round-robin, for n lmetric, for none random", "configured by test.yaml",
-		"of 4 requests 25.0 % failed and 25.0 % were refused.", "gone has no server", "none has no server", "1.", "but 2 models have no server."} {
+		"of 4 requests 25.0 % failed and 25.0 % were refused.", "gone has no server", "none has no server", "1.", "but 3 models have no server."} {
 		require.Contains(t, text, want)
 	}
 	require.Equal(t, "?id=a+b&sort=ttft", asked{url.Values{"id": {"a b"}}}.By("ttft"))
+	require.True(t, asked{url.Values{"server": {"a"}}}.Any())
 	require.Equal(t, 200, ask("named", "best"))
 	require.Equal(t, "gone was passed over: of 2, 0 have the model.", find("id=named")[0].Why[0])
 	metrics := scrapeMetrics(t, g.admin)
@@ -320,8 +338,11 @@ func TestServersAreInOrder(t *testing.T) {
 		endpoints = append(endpoints, endpick.Endpoint{ID: fmt.Sprint("s-", i), Address: "127.0.0.1:1"})
 	}
 	g := gatewayOf(t, plain("random"), endpoints...)
-	require.NoError(t, g.router.Report("s-3", endpick.Load{Waiting: 3}))
+	require.NoError(t, g.router.Report("s-3", endpick.Load{Waiting: 8}))
 	require.NoError(t, g.router.Report("s-12", endpick.Load{}))
+	require.NoError(t, g.router.Report("s-7", endpick.Load{Waiting: 9}))
+	require.NoError(t, g.router.Drain("s-7"))
+	defer rig.Must(g.router.Route(endpick.Request{Adopted: &endpick.Adopted{Endpoint: "s-5"}})).Done(endpick.Outcome{})
 	ids := func(query string) (ids []string) {
 		p := g.debugPage(asked{rig.Must(url.ParseQuery(query))})
 		for _, s := range p.Servers {
@@ -329,9 +350,18 @@ func TestServersAreInOrder(t *testing.T) {
 		}
 		return append(ids, fmt.Sprint(p.Idle))
 	}
-	require.Equal(t, []string{"20"}, ids(""))
+	require.Equal(t, []string{"s-5", "s-7", "18"}, ids(""), "those that have something to do, or are not well")
+	require.Equal(t, []string{"s-0", "s-1", "s-2"}, ids("server=s-")[:3])
+	require.Contains(t, see(t, g.admin, "/debug/endpick"), "19 servers are healthy, and 1 drained.")
 	require.Equal(t, []string{"s-1", "s-10", "s-11", "s-12", "s-13", "s-14", "s-15", "s-16", "s-17", "s-18", "s-19", "0"}, ids("server=s-1"))
-	require.Equal(t, []string{"s-3", "s-0"}, ids("sort=W&idle")[:2], "others are assumed to have the mean")
+	require.Equal(t, []string{"s-7", "s-3", "s-5"}, ids("sort=W&idle")[:3], "others are assumed to have the mean")
+	require.Equal(t, []string{"3", "~3"}, []string{loadOf(&endpick.Candidate{Reported: endpick.RunningSignal}, endpick.RunningSignal, "3", true),
+		loadOf(&endpick.Candidate{Reported: endpick.RunningSignal}, endpick.WaitingSignal, "3", true)})
+	servers := make([]debugServer, 3)
+	for i, names := range [][]string{{"m"}, {"m", "n"}, {}} {
+		servers[i].Candidate.Endpoint, servers[i].takes = &endpick.Endpoint{Models: names, Adapters: []string{"l"}[min(i, 1):]}, i == 0
+	}
+	require.Equal(t, []string{"k", "n"}, lacking(&settings{Models: map[string]modelSettings{"l": {}, "k": {}}}, servers))
 }
 
 // seenRequest is a stream from server a, after b failed it, with its first token
@@ -361,14 +391,17 @@ func TestHistory(t *testing.T) {
 	h.observe(now.Add(4*time.Second), seenRequest("completed"))
 	h.observe(now.Add(5*time.Second), seenRequest("failed"))
 	h.observe(now.Add(5*time.Second), seenRequest("canceled"))
-	for _, status := range []int{404, 429, 401} { // the last has no key
-		h.observe(now.Add(5*time.Second), &transport.Observation{Request: recording.Request{Status: "refused", HTTP: status}, Serving: -1})
+	for status, err := range map[int]error{404: nil, 401: nil, 0: &queue.Error{Reason: queue.ErrFull}} { // 401 has no key
+		h.observe(now.Add(5*time.Second), &transport.Observation{Request: recording.Request{Status: "refused", HTTP: status}, Err: err, Serving: -1})
 	}
+	refused := seenRequest("refused")
+	refused.HTTP, refused.Serving, refused.Attempts[0].Result = 401, 0, transport.Refused
+	h.observe(now.Add(5*time.Second), refused)
 	all := h.all.last(now.Add(5 * time.Second))
 	require.Len(t, all, slots)
 	first, second := *all[slots-2], *all[slots-1]
 	assert.Equal(t, []int{2, 0, 0}, []int{first.served, first.failed, first.refused})
-	assert.Equal(t, []int{0, 1, 2, 1}, []int{second.served, second.failed, second.refused, second.limited})
+	assert.Equal(t, []int{0, 1, 3, 1}, []int{second.served, second.failed, second.refused, second.limited})
 	assert.Equal(t, "The only server is healthy, but of the requests that are not refused 100 % fail.", (&debugPage{Serving: 1, Minute: second}).Verdict().Text, "who asks for what is not there hides nothing")
 	second.failed, second.served = 0, 1
 	var sum slot
@@ -376,12 +409,28 @@ func TestHistory(t *testing.T) {
 	assert.Equal(t, "All 3 servers are healthy, but 50 % of the requests get 429: too many at once, or over a quota.", (&debugPage{Serving: 3, Minute: sum}).Verdict().Text)
 	assert.Equal(t, "2 servers are healthy, and 1 drained, but 1 model has no server.", (&debugPage{Serving: 2, Drained: 1, Lacking: []string{"m"}}).Verdict().Text)
 	assert.Equal(t, []float64{2000, 1280, 1024}, []float64{first.prompt, first.expected, first.cached})
+	assert.Zero(t, second.prompt, "of what has ended otherwise, that says nothing")
 	assert.Nil(t, all[slots-3])
-	assert.InEpsilon(t, 0.1, first.ttft.quantile(0.5), 0.05)
+	assert.InEpsilon(t, 0.1, second.ttft.quantile(0.5), 0.05)
+	first.inFlight, first.held = 4, 2
+	all[slots-2] = &first
+	sum.add(&first)
+	sum.add(&first)
+	assert.Equal(t, 7, sum.ttft[49])
+	var seen []string
+	plots := figures(all, &sum, 7, &transport.QueueStatus{Stats: queue.Stats{Requests: 2}})
+	for _, f := range plots {
+		seen = append(seen, f.Value)
+	}
+	assert.Equal(t, []string{"0.133/s", "102 ms", "51 %", "7"}, seen)
+	assert.Equal(t, "now; 2 more wait in the gateway", plots[3].Note)
+	assert.Regexp(t, `second" d="M\S+ 17.6h0.1"/>.* main" d="M\S+ 23.4h0.1"`, plots[2].Plot)
+	assert.Regexp(t, `main" d="M\S+ 1.0h0.1"/>.* second" d="M\S+ 24.0h0.1"`, plots[3].Plot)
 
 	a := h.servers["a"].last(now.Add(5 * time.Second))[slots-2]
 	assert.Equal(t, serverSlot{served: 2, first: 2, ttft: 200 * time.Millisecond}, *a)
 	assert.Equal(t, serverSlot{failed: 2}, *h.servers["b"].last(now.Add(5 * time.Second))[slots-2])
+	assert.Equal(t, 2, h.servers["b"].last(now.Add(5 * time.Second))[slots-1].failed, "its refusals are none")
 
 	// A slot is reused after ten minutes and starts empty.
 	later := now.Add(slots * slotTime)
@@ -422,7 +471,7 @@ func TestHistoryForgetsServers(t *testing.T) {
 
 func TestHistogram(t *testing.T) {
 	var h histogram
-	assert.True(t, math.IsNaN(h.quantile(0.5)))
+	assert.True(t, math.IsNaN(h.quantile(0.5)) && math.IsNaN(latency{Actual: time.Second}.Error()))
 	for i := range 100 {
 		h.add(time.Duration(i+1) * 10 * time.Millisecond)
 	}
@@ -433,6 +482,7 @@ func TestHistogram(t *testing.T) {
 	h.add(-time.Second)
 	h.add(time.Duration(math.MaxInt64))
 	assert.InEpsilon(t, firstBucket, h.quantile(0.001), 0.1)
+	assert.Equal(t, 1, h[len(h)-1])
 }
 
 func TestPlot(t *testing.T) {
@@ -491,6 +541,7 @@ func TestSaid(t *testing.T) {
 	assert.Equal(t, then, explained([]string{"why b."}, true, all))
 	assert.Equal(t, then[1:3], explained([]string{"why b."}, true, all[1:3]))
 	assert.Equal(t, []string{"First a answered 404, then b broke off its answer.", "nobody."}, explained([]string{"nobody."}, false, all[:2]))
+	assert.Equal(t, []string{"a answered 404", "nobody."}, explained([]string{"nobody."}, false, all[:1]))
 	assert.Empty(t, explained(nil, true, nil))
 	assert.Equal(t, `Passed over: a prompt of 9 tokens fits no endpoint for model "m": the longest context is 8.`, passed(&endpick.ContextError{Model: "m", InputTokens: 9, MaxContext: 8}))
 }
@@ -528,8 +579,8 @@ func TestWhy(t *testing.T) {
 			},
 		},
 		"equals": { // as far as anybody sees
-			endpick.Receipt{Verdicts: []endpick.Verdict{verdict("x", 1.00001, nil), verdict("y", 1, nil), verdict("z", 1, nil)}, Chosen: 1, RunnerUp: 0},
-			"chance", []string{"y scored 1, as did 2 others: chance decided.", "Their load and cached tokens are the same."},
+			endpick.Receipt{Verdicts: []endpick.Verdict{verdict("x", 1.00001, nil), verdict("y", 1, nil), verdict("z", 1, nil)}, Chosen: 1, RunnerUp: 2, Full: 1},
+			"chance", []string{"Not asked, because it has as many requests as it may (max_in_flight): 1 server.", "y scored 1, as did 2 others: chance decided.", "Their load and cached tokens are the same."},
 		},
 		"predicted": {
 			endpick.Receipt{Verdicts: []endpick.Verdict{

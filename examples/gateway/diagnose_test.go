@@ -321,11 +321,32 @@ func TestDiagnoseShowsText(t *testing.T) {
 	require.NotContains(t, shown, "differs")
 }
 
+// A report says who and when, and is of those who are asked for, by name or hash.
+func TestDiagnoseOfATenant(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "r.jsonl")
+	r := rig.Must(newRecorder(&recordSettings{File: path}, slog.New(slog.DiscardHandler)))
+	for i, one := range twice("m", "a", 0) {
+		one.Tenant, one.Session = recording.NameHash("ann"), recording.Hash(0x1e+i)
+		r.record(one)
+	}
+	require.NoError(t, r.close())
+	require.Contains(t, explains(t, "-session", "#1f", path), "1 requests, 200 tokens")
+	text := explains(t, "-tenant", "ann", path)
+	require.Contains(t, text, ": 192 tokens\n\nevicted: 192 tokens, in 1 requests\n  who     model \"m\", tenant #")
+	require.Contains(t, text, ", session #1f\n  first   1970-01-01T00:00:01Z on \"a\", after 1970-01-01T00:00:00Z")
+	require.NotContains(t, text, "the server did not say")
+	text = explains(t, "-json", path)
+	for _, want := range []string{`"after": "1970-01-01T00:00:01Z"`, `"before": "1970-01-01T00:00:00Z"`, `"session": "1f"`, `"tenant": "b41b`} {
+		require.Contains(t, text, want)
+	}
+}
+
 // A client's role does nothing to the terminal of who reads of it.
 func TestRolesOnATerminal(t *testing.T) {
 	for role, want := range map[string]string{"system": "message 0 (system)", "\x1b[2J": `message 0 (\x1b[2J)`} {
 		require.Equal(t, want, where(&diagnose.Finding{Role: role, Offset: -1}))
 	}
+	require.Equal(t, "message 2, byte 0", where(&diagnose.Finding{Message: 2}))
 }
 
 func TestDiagnoseArguments(t *testing.T) {
@@ -400,11 +421,12 @@ func TestCachesPage(t *testing.T) {
 func TestRecentRequests(t *testing.T) {
 	c := &recent{}
 	for i := range 2 * recentRequests {
-		c.add(recording.Request{Time: time.Unix(int64(i), 0), Prompt: &recording.Prompt{Messages: []recording.Piece{{Text: "secret"}}}})
+		c.add(recording.Request{Time: time.Unix(int64(i), 0), Prompt: &recording.Prompt{Messages: []recording.Piece{{Text: "secret"}}, Partial: true}})
 	}
 	require.Len(t, c.all, recentRequests)
 	require.Equal(t, time.Unix(recentRequests, 0), c.all[0].Time)
 	require.Empty(t, c.all[0].Prompt.Messages[0].Text)
+	require.True(t, c.all[0].Prompt.Partial)
 	bytes := int64(0)
 	for _, r := range c.all {
 		bytes += sizeOf(r)
@@ -493,6 +515,7 @@ func TestRecordingIsRotated(t *testing.T) {
 	assert.Equal(t, []string{"m6", "m7"}, models(t, path+".1"))
 	assert.Equal(t, []string{"m4", "m5"}, models(t, path+".2"))
 	assert.NoFileExists(t, path+".3")
+	assert.Equal(t, os.FileMode(0o600), rig.Must(os.Stat(path)).Mode(), "nobody else may read it")
 
 	// Another process continues where this one has ended, after half a line from one that was killed.
 	writeFile(t, path, string(rig.Must(os.ReadFile(path)))+`{"time":"20`)

@@ -49,7 +49,9 @@ func TestEndpointsFollowAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "servers")
 	write := func(text string) { writeFile(t, path, text) }
 	write("http://a:1\n\n# spare\nhttp://b:1\n")
-	g := gatewayOf(t, follows(path))
+	var logged rig.Output
+	g := loggingGateway(t, &logged, follows(path))
+	require.Equal(t, time.Millisecond, g.watching(follows(path)).Interval)
 	becomes := func(want ...string) {
 		t.Helper()
 		require.Eventually(t, func() bool { return slices.Equal(want, ids(g)) }, 30*time.Second, time.Millisecond, "%v", ids(g))
@@ -63,11 +65,14 @@ func TestEndpointsFollowAFile(t *testing.T) {
 		time.Sleep(30 * time.Millisecond) // time for several polls
 		require.Equal(t, []string{"b:1", "c:1"}, ids(g))
 	}
+	require.Contains(t, logged.String(), `level=ERROR msg="endpoints stay as they are" error=`)
 	require.Equal(t, 1, g.router.Stats().OpenLeases)
 	require.Equal(t, "http://b:1", lease.Endpoint().Address)
 
 	require.NoError(t, g.apply(follows(path)), "the same discovery goes on, whatever the file has become")
-	require.Error(t, g.apply(follows("/no/such/file")))
+	for _, none := range []string{"/no/such/file", writeFile(t, filepath.Join(t.TempDir(), "twice"), "http://x:1\nhttp://x:1\n")} {
+		require.Error(t, g.apply(follows(none)))
+	}
 	require.Equal(t, []string{"b:1", "c:1"}, ids(g))
 	write("http://d:1\n")
 	becomes("d:1")
@@ -255,9 +260,11 @@ func TestWhoIsAskedDuringAReload(t *testing.T) {
 	})
 	require.NoError(t, g.apply(parsed("endpoints: [{url: http://b, unasked: true}]\n")))
 	require.Nil(t, logged.do.Load(), "it has come")
-	require.False(t, g.unasked(&endpick.Endpoint{Address: "http://a"}))
-	require.Error(t, g.apply(parsed("discover: {file: "+filepath.Join(t.TempDir(), "none")+"}\n")))
+	none := follows(filepath.Join(t.TempDir(), "none"))
+	none.Discover.Endpoint.Unasked = true // which a file says of none
+	require.Error(t, g.apply(none))
 	require.True(t, g.unasked(&endpick.Endpoint{Address: "http://b"}))
+	require.False(t, g.unasked(&endpick.Endpoint{Address: "http://a"}))
 	require.Equal(t, "http://c:1/metrics", g.page("/metrics")(&endpick.Endpoint{Address: "h2c://c:1"}))
 	resp := rig.Must(g.asking(1).Get(serving(t, http.RedirectHandler("http://elsewhere.invalid", http.StatusFound)).URL))
 	require.NoError(t, resp.Body.Close())

@@ -217,7 +217,6 @@ func TestEventsOfEndpointsWithoutAnID(t *testing.T) {
 	index := rig.Must(precise.New(precise.Config{}))
 	inspector := rig.Must(scrape.NewInspector(scrape.InspectorConfig{Router: router}))
 	h := hearing{router: router, inspector: inspector}
-	defer h.end()
 	require.NoError(t, h.follow(s, index))
 	second, ok := kvevents.RankAddress(at, 1)
 	require.True(t, ok)
@@ -243,6 +242,17 @@ func TestEventsOfEndpointsWithoutAnID(t *testing.T) {
 	require.NoError(t, h.follow(s, index))
 	ref, _ := router.Ref("http://10.0.0.1:8000#1")
 	assert.Equal(t, ref, h.feeds["http://10.0.0.1:8000#1"].ref, "who comes back has a cache of its own")
+
+	s.Endpoints[0].Models[0] = "n"
+	require.NoError(t, h.follow(s, index))
+	assert.Equal(t, "n", h.feeds["http://10.0.0.1:8000#1"].model)
+	s.Endpoints[0].Events = "nonsense"
+	require.Error(t, h.follow(s, index))
+	assert.Len(t, index.Stats().Feeds, 1)
+	h.end()
+	assert.Empty(t, index.Stats().Feeds, "nothing is left")
+	assert.Empty(t, (&heardStatus{Feed: precise.FeedStats{Confirmed: 1, Unconfirmed: 99}}).Hint())
+	assert.Contains(t, (&heardStatus{Feed: precise.FeedStats{Unconfirmed: enoughPrompts}}).Hint(), "none has come")
 }
 
 // A vLLM says itself where it publishes. If no prompt is ever what its events name, the page, the

@@ -22,7 +22,7 @@ const (
 type slot struct {
 	served, failed, refused int
 	limited                 int // of the refused ones, those with 429; others are mistakes of their clients
-	inFlight, held          int // maxima
+	inFlight, held          int // when it began
 	ttft                    histogram
 	// Tokens of prompts for which the engine reported cached tokens: their length,
 	// the expectation of the index, and the report.
@@ -70,7 +70,6 @@ func (s *slot) Refused() string { return share("%.1f %%", s.share(s.refused)) }
 func (s *slot) add(o *slot) {
 	s.served, s.failed, s.refused = s.served+o.served, s.failed+o.failed, s.refused+o.refused
 	s.limited += o.limited
-	s.inFlight, s.held = max(s.inFlight, o.inFlight), max(s.held, o.held)
 	s.prompt, s.expected, s.cached = s.prompt+o.prompt, s.expected+o.expected, s.cached+o.cached
 	for i, n := range o.ttft {
 		s.ttft[i] += n

@@ -198,7 +198,6 @@ func identified(next http.Handler) http.Handler {
 		}
 		w.Header().Set(idHeader, id)
 		r = r.WithContext(context.WithValue(r.Context(), idKey{}, id))
-		r.Header = r.Header.Clone()
 		r.Header.Set(idHeader, id)
 		next.ServeHTTP(w, r)
 	})

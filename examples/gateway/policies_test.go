@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"strconv"
@@ -136,7 +137,7 @@ func TestRequestLines(t *testing.T) {
 			Model: "m", Endpoint: "a", Status: "completed", HTTP: 200, InputTokens: 100, OutputTokens: 4, E2EMillis: 50.04, TTFTMillis: &ttft,
 			CachedTokens: &cached, Prompt: &recording.Prompt{Messages: []recording.Piece{{Text: "cardamom"}}},
 		},
-		Tenant: "ann", Attempts: []transport.ObservedAttempt{{HTTP: 200}},
+		Tenant: "ann", Held: 900 * time.Microsecond, Attempts: []transport.ObservedAttempt{{HTTP: 200}},
 	}
 	failed, refused, left, cut, nobody, named := one, one, one, one, one, one
 	named.Named, named.Held = "best", 1250*time.Microsecond
@@ -400,10 +401,12 @@ func TestQueueBeforeServersWithoutMetrics(t *testing.T) {
 	require.Eventually(t, func() bool { q, _ := g.transport.Queue(); return q.Requests == 1 && q.Saturation == 1 }, 30*time.Second, time.Millisecond)
 	send()
 	require.Equal(t, http.StatusTooManyRequests, <-codes, "the queue is full, too")
+	time.Sleep(10 * time.Millisecond) // it has waited for so long
 	close(release)
 	for range 3 {
 		require.Equal(t, http.StatusOK, <-codes)
 	}
+	require.Contains(t, scrapeMetrics(t, g.admin), `endpick_decisions_total{by="queue",name=""} 1`)
 }
 
 // What has not ended by then is cut off, whatever its server does, and what waits, too.
@@ -420,8 +423,10 @@ func TestQueueIsCutOffAfterGrace(t *testing.T) {
 // A gateway that fails to start leaves no trainer behind.
 func TestGatewayThatCannotBeMade(t *testing.T) {
 	before := runtime.NumGoroutine()
+	s := plain("predicted-latency")
+	s.Record = &recordSettings{File: filepath.Join(t.TempDir(), "r")}
 	for range 5 {
-		_, err := newGateway(plain("predicted-latency"), []endpick.Endpoint{{ID: "a"}, {ID: "a"}}, slog.New(slog.DiscardHandler))
+		_, err := newGateway(s, []endpick.Endpoint{{ID: "a"}, {ID: "a"}}, slog.New(slog.DiscardHandler))
 		require.ErrorIs(t, err, endpick.ErrDuplicateEndpoint)
 	}
 	require.Eventually(t, func() bool { return runtime.NumGoroutine() < before+5 }, 30*time.Second, time.Millisecond)

@@ -374,7 +374,7 @@ func TestProtocols(t *testing.T) {
 // A client that does not send its body, or sends too much, runs into the limits.
 func TestClientLimits(t *testing.T) {
 	b := newBackend(t)
-	c := startConfig(t, writeSettings(t, before(b.URL, "limits: {body: 1 KiB, header: 4 KiB, connections: 2}\ntimeouts: {body: 100ms}\n")))
+	c := startConfig(t, writeSettings(t, before(b.URL, "limits: {body: 1 KiB, header: 4 KiB, connections: 2}\ntimeouts: {body: 100ms, header: 100ms}\n")))
 	code, _ := postTo(c.url+"/v1/chat/completions", `{"model":"`+strings.Repeat("m", 2048)+`"}`)
 	require.Equal(t, http.StatusRequestEntityTooLarge, code)
 	http.DefaultClient.CloseIdleConnections()
@@ -386,6 +386,8 @@ func TestClientLimits(t *testing.T) {
 		require.Contains(t, string(answer), "HTTP/1.1 "+want, what)
 		require.Contains(t, string(answer), "Connection: close", what)
 	}
+	require.NoError(t, rig.Err(io.ReadAll(dial(t, c.url, "POST / HTTP/1.1\r\n"))), "who sends half a header is cut off")
+	require.Contains(t, string(rig.Must(io.ReadAll(dial(t, c.url, fmt.Sprintf("%-8192s", "GET / HTTP/1.1\r\nA: x"))))), "HTTP/1.1 431 ")
 	for range 5 { // idle connections of others keep nobody waiting
 		client := &http.Client{Transport: &http.Transport{}, Timeout: 20 * time.Second}
 		defer client.CloseIdleConnections()
@@ -533,10 +535,11 @@ func TestUpgradesThroughTheGateway(t *testing.T) {
 		fmt.Fprintf(buf, "you have said %q", said)
 		_ = buf.Flush()
 	}))
-	c := startConfig(t, writeSettings(t, before(server.URL, "timeouts: {unread: 50ms, body: 50ms}\n")))
+	c := startConfig(t, writeSettings(t, before(server.URL, "timeouts: {unread: 50ms, body: 50ms}\nlimits: {connections: 1}\n")))
 	conn := dial(t, c.url, "GET /v1/realtime?model=m HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: test\r\n\r\n")
 	r := bufio.NewReader(conn)
-	require.Equal(t, http.StatusSwitchingProtocols, rig.Must(http.ReadResponse(r, nil)).StatusCode)
+	resp := rig.Must(http.ReadResponse(r, nil))
+	require.Equal(t, []any{101, "Upgrade"}, []any{resp.StatusCode, resp.Header.Get("Connection")})
 	time.Sleep(100 * time.Millisecond) // longer than either limit
 	require.NoError(t, rig.Err(io.WriteString(conn, "hello")))
 	require.NoError(t, conn.(*net.TCPConn).CloseWrite())
@@ -639,7 +642,7 @@ func TestAReplicaThatStays(t *testing.T) {
 	parse := func(key int, more string) *settings {
 		return parsed(fmt.Sprintf("endpoints: [{url: \"http://a\"}]\nhash_key: %064x\n", key) + more)
 	}
-	const replicas = "replicas: {nats: \"nats://a:1\", fleet: chat, name: one}\n"
+	const replicas = "replicas: {nats: \"nats://a:1, tls://c\", fleet: chat, name: one}\n"
 	var h sharing
 	first := rig.Must(h.wanted(parse(1, replicas), nil))
 	require.NotNil(t, first)

@@ -107,7 +107,6 @@ func (s *story) shown() *shownRequest {
 			t.Said += ": " + t.Error
 		}
 		v.Attempts = append(v.Attempts, t)
-		v.Endpoint = cmp.Or(e.Endpoint, a.Candidate.Endpoint.ID)
 	}
 	if a := e.Last(); a != nil {
 		v.Error = cmp.Or(v.Error, text(a.Err))

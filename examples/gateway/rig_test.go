@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"math/big"
@@ -129,7 +130,11 @@ func gatewayOf(t *testing.T, s *settings, endpoints ...endpick.Endpoint) *gatewa
 func loggingGateway(t *testing.T, log io.Writer, s *settings, endpoints ...endpick.Endpoint) *gateway {
 	t.Helper()
 	g := rig.Must(newGateway(s, append(s.endpoints(), endpoints...), newLogger(log, &logSettings{Level: "info"})))
-	t.Cleanup(func() { assert.NoError(t, g.close()) })
+	t.Cleanup(func() {
+		assert.NoError(t, g.close())
+		assert.True(t, g.recorder == nil || errors.Is(g.recorder.file.Close(), os.ErrClosed), "it records")
+		assert.True(t, g.hearing.feeds == nil && g.sharing.shared.Load() == nil && g.discovery.stop == nil, "something goes on")
+	})
 	return g
 }
 
@@ -347,6 +352,7 @@ func page(t *testing.T, text string) *html.Node {
 		}
 	}
 	require.Empty(t, open)
+	require.NotContains(t, text, "NaN")
 	return rig.Must(html.Parse(strings.NewReader(text)))
 }
 

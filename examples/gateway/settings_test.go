@@ -107,7 +107,7 @@ func TestSettingsThatCanHardlyBeMeant(t *testing.T) {
 		"[{url: http://a, models: [llama], adapters: [lama]}]":               nil,
 		"[{url: http://a, models: [x]}, {url: http://b, models: [lama]}]":    nil,
 	} {
-		path := writeSettings(t, "endpoints: "+endpoints+"\nmodels: {lama: {policy: lmetric}}\nnames: {n: {models: [lama]}}\n")
+		path := writeSettings(t, "endpoints: "+endpoints+"\nmodels: {lama: {policy: lmetric}}\nnames: {n: {models: [lama]}}\nlimits: {items: 9}\n")
 		s, _, err := readSettings(path)
 		require.NoError(t, err)
 		assert.Equal(t, want, s.unserved(s.endpoints()), endpoints)
@@ -115,6 +115,7 @@ func TestSettingsThatCanHardlyBeMeant(t *testing.T) {
 		var stdout, stderr bytes.Buffer
 		require.Equal(t, 0, run(t.Context(), []string{"-config", path, "-check"}, &stdout, &stderr))
 		assert.Contains(t, stdout.String(), "is valid")
+		assert.Contains(t, stderr.String(), path+": warning: limits.items: ")
 		assert.Equal(t, want != nil, strings.Contains(stderr.String(), path+": warning: "+warning), stderr.String())
 	}
 	for endpoints, want := range map[string][]string{

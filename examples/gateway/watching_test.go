@@ -516,31 +516,35 @@ func TestTraces(t *testing.T) {
 	go func() { _ = server.Serve(l) }()
 	defer server.Stop()
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+l.Addr().String())
-	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "600000") // spans come at the end
 
 	parents := make(chan string, 1)
 	engine := answering(t, func(w http.ResponseWriter, in *http.Request) {
 		parents <- in.Header.Get("Traceparent")
 		_, _ = w.Write([]byte(`{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":5,"completion_tokens":1}}`))
 	})
-	c := start(t, "-backend", engine.URL)
-	status, body := post(t, c.url, false)
-	require.Equal(t, http.StatusOK, status, body)
-	s := soon(t, r.got, "a span")
-	require.Equal(t, "chat demo-8b", s.Name)
-	require.Equal(t, "00-"+hex.EncodeToString(s.TraceId)+"-"+hex.EncodeToString(s.SpanId)+"-01", <-parents)
-	got := map[string]string{}
-	for _, a := range s.Attributes {
-		got[a.Key] = a.Value.GetStringValue()
+	parent := strings.Repeat("a", 32)
+	for _, trusted := range []string{"false", "true"} {
+		c := start(t, "-backend", engine.URL, "-trust-headers="+trusted)
+		status, body := post(t, c.url, false, "Traceparent", "00-"+parent+"-bbbbbbbbbbbbbbbb-01")
+		require.Equal(t, http.StatusOK, status, body)
+		c.ends(t, 0)
+		s := soon(t, r.got, "a span")
+		require.Equal(t, "chat demo-8b", s.Name)
+		require.Equal(t, trusted == "true", hex.EncodeToString(s.TraceId) == parent)
+		require.Equal(t, "00-"+hex.EncodeToString(s.TraceId)+"-"+hex.EncodeToString(s.SpanId)+"-01", <-parents)
+		got := map[string]string{}
+		for _, a := range s.Attributes {
+			got[a.Key] = a.Value.GetStringValue()
+		}
+		require.Equal(t, engine.URL, got["endpick.endpoint"])
+		require.Equal(t, "marginal-delay", got["endpick.policy"])
 	}
-	require.Equal(t, engine.URL, got["endpick.endpoint"])
-	require.Equal(t, "marginal-delay", got["endpick.policy"])
-	c.ends(t, 0)
 }
 
 // A collector that is not there is in the gateway's log, in its format.
 func TestTracesWithoutCollector(t *testing.T) {
-	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://127.0.0.1:1")
 	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
 	t.Setenv("OTEL_BSP_EXPORT_TIMEOUT", "50")
 	c := start(t, "-backend", newBackend(t).URL)
