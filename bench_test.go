@@ -112,8 +112,7 @@ func (f *fleet) check(b *testing.B) {
 		return
 	}
 	var receipt endpick.Receipt
-	p := f.prompt()
-	rig.Must(p.route(endpick.Request{Model: "llama", Receipt: &receipt})).Done(endpick.Outcome{})
+	rig.Must(f.prompt().route(endpick.Request{Model: "llama", Receipt: &receipt})).Done(endpick.Outcome{})
 	holders := 0
 	for _, v := range receipt.Verdicts {
 		require.Contains(b, []int{0, f.tokens / 4}, v.Candidate.PrefixTokens, "three quarters are new")

@@ -88,8 +88,7 @@ func TestAClockThatPanicsIsReplaced(t *testing.T) {
 		time.Sleep(time.Second)
 		l.FirstToken()
 		l.Tokens(3)
-		load := endpick.Load{Waiting: 3, Snapshot: r.Snapshot("a")}
-		require.NoError(t, r.Report("a", load))
+		require.NoError(t, r.Report("a", endpick.Load{Waiting: 3, Snapshot: r.Snapshot("a")}))
 		assert.EqualValues(t, 3, r.Endpoints()[0].Candidate.Waiting)
 		assert.Len(t, r.AppendCandidates(nil), 1)
 		assert.Equal(t, time.Unix(1061, 0), r.Now())

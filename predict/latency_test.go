@@ -430,8 +430,7 @@ func TestWhatWasNotPredictedIsNoError(t *testing.T) {
 	w := newWorld(t, synchronous())
 	c := w.candidate("", 0)
 	c.Prediction = endpick.Prediction{Has: endpick.TPOT, TTFT: time.Hour, TTFTUpper: time.Hour, TPOT: time.Millisecond, TPOTUpper: time.Hour, E2E: time.Hour}
-	e := w.route(w.request(), &c)
-	require.Equal(t, [targets]float64{tpot: 1}, w.latency.open.Find(e.Lease).predicted)
+	require.Equal(t, [targets]float64{tpot: 1}, w.latency.open.Find(w.route(w.request(), &c).Lease).predicted)
 }
 
 // If a model has a name, the names of endpoints and adapters do not matter.

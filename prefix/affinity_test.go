@@ -161,8 +161,7 @@ func TestAffinityWithoutALength(t *testing.T) {
 func TestAffinityEmpty(t *testing.T) {
 	a := newAffinity(prefix.AffinityConfig{})
 	assert.Empty(t, a.Filter(&endpick.Request{}, nil))
-	one := fleet(1)
-	assert.Len(t, a.Filter(&endpick.Request{}, one), 1, "a prompt of unknown length holds nobody")
+	assert.Len(t, a.Filter(&endpick.Request{}, fleet(1)), 1, "a prompt of unknown length holds nobody")
 }
 
 func TestAffinityConfig(t *testing.T) {

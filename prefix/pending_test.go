@@ -134,8 +134,7 @@ func TestOpenRequestsKeepLittle(t *testing.T) {
 	mine := s.fresh(1000)
 	s.serve(0, "other", mine...)
 	for i := range 20_000 {
-		e := s.begin(i%10, string(rune('a'+i/10%20)), s.fresh(1+i%3*20)...)
-		s.FirstToken(e) // and no end
+		s.FirstToken(s.begin(i%10, string(rune('a'+i/10%20)), s.fresh(1+i%3*20)...)) // and no end
 		if i%100 == 0 {
 			require.LessOrEqual(t, s.Stats().Bytes, int64(most))
 		}

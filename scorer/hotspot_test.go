@@ -214,8 +214,7 @@ func TestHotspotClassIsTheHead(t *testing.T) {
 		return len(cs) - len(left)
 	}
 	for i := range 8 { // one head, many tails
-		tail := []uint64{uint64(1000 + i)}
-		send(endpick.Request{InputTokens: 90, Blocks: slices.Concat(head, tail)})
+		send(endpick.Request{InputTokens: 90, Blocks: slices.Concat(head, []uint64{uint64(1000 + i)})})
 	}
 	cs[0].PrefixTokens = 63
 	assert.Equal(t, 1, send(endpick.Request{InputTokens: 64, Blocks: head}), "the head alone: 63 tokens of it count")

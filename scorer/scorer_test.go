@@ -232,8 +232,7 @@ func filter(f endpick.Filter) endpick.Policy { return endpick.Policy{Filters: []
 // Their state depends on the handles of one router's endpoints.
 func TestStagesWithStateBelongToOneRouter(t *testing.T) {
 	for _, p := range []endpick.Policy{only(scorer.RoundRobin()), only(scorer.NoHitLRU()), filter(scorer.Hotspot(scorer.HotspotConfig{}))} {
-		r := router(p, 1)
-		require.NoError(t, r.SetPolicy(p), "again in the same")
+		require.NoError(t, router(p, 1).SetPolicy(p), "again in the same")
 		assert.ErrorAs(t, rig.Err(endpick.New(endpick.Config{Policy: p})), new(*endpick.ConfigError))
 	}
 }
@@ -242,8 +241,7 @@ func TestRoundRobinRotates(t *testing.T) {
 	r := router(only(scorer.RoundRobin()), 4)
 	var first []string
 	for range 4 {
-		l := rig.Must(r.Route(endpick.Request{}))
-		first = append(first, l.Endpoint().ID)
+		first = append(first, rig.Must(r.Route(endpick.Request{})).Endpoint().ID)
 	}
 	assert.ElementsMatch(t, []string{"server-0", "server-1", "server-2", "server-3"}, first)
 	for range 3 {

@@ -171,8 +171,7 @@ func TestBestFitLeavesEndpointsFreeForTightRequests(t *testing.T) {
 		}
 		for range 6 {
 			tight := ask(60, 0)
-			l := rig.Must(r.Route(tight))
-			c, _ := l.Candidate()
+			c, _ := rig.Must(r.Route(tight)).Candidate()
 			if f := slo.FitOf(h, &tight, &c); f.Meets() {
 				met++
 			}

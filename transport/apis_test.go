@@ -25,8 +25,7 @@ import (
 
 // A request that computes no prompt, such as counting tokens, completes and teaches nothing.
 func TestCountingIsNoPrompt(t *testing.T) {
-	e := startEngine(t, says("application/json", `{"input_tokens":14}`))
-	w := newWorld(t, transport.Config{}, e.URL)
+	w := newWorld(t, transport.Config{}, startEngine(t, says("application/json", `{"input_tokens":14}`)).URL)
 	_, body := w.ok(t, post(t, "/v1/messages/count_tokens", `{"model":"m","messages":[{"role":"user","content":"hi"}]}`))
 	assert.Equal(t, `{"input_tokens":14}`, body)
 	assert.Equal(t, endpick.Outcome{Status: endpick.Canceled}, w.outcome(t))

@@ -556,8 +556,7 @@ func TestPayloadReadsItsPiecesAsOne(t *testing.T) {
 func TestPayloadLetsItsBytesGo(t *testing.T) {
 	p := newPayload([][]byte{[]byte("abc"), []byte("def")})
 	open := func() *payloadReader {
-		r := rig.Must(p.open())
-		return r.(*payloadReader)
+		return rig.Must(p.open()).(*payloadReader)
 	}
 	whole, closed := open(), open()
 	rig.Must(io.ReadFull(closed, make([]byte, 5)))

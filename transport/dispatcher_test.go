@@ -475,8 +475,7 @@ func TestMethodsThatMayBeRepeated(t *testing.T) {
 		"GET": true, "HEAD": true, "OPTIONS": true, "TRACE": true, "": true,
 		"POST": false, "PUT": false, "PATCH": false, "DELETE": false, "get": false,
 	} {
-		w := newDriven(transport.Config{})
-		call := rig.Must(w.Read(transport.Incoming{Method: method, Path: "/v1/other"}))
+		call := rig.Must(newDriven(transport.Config{}).Read(transport.Incoming{Method: method, Path: "/v1/other"}))
 		a := rig.Must(call.Route(t.Context()))
 		require.Error(t, a.Header(503, http.Header{}, nil))
 		assert.Equal(t, again, a.Again(), method)

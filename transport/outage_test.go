@@ -600,8 +600,7 @@ func TestASilentUpgradeIsClosed(t *testing.T) {
 	}
 	for _, limit := range []time.Duration{0, 70 * time.Minute} { // an hour
 		bubble(t, transport.Config{UpgradeTimeout: limit}, endpick.Config{}, func(w http.ResponseWriter, r *http.Request) { upgrades(answers)(w, r, nil) }, func(t *testing.T, w *world) {
-			resp := rig.Must(w.t.RoundTrip(upgrade(t, "m")))
-			conn := resp.Body.(io.ReadWriteCloser)
+			conn := rig.Must(w.t.RoundTrip(upgrade(t, "m"))).Body.(io.ReadWriteCloser)
 			for _, line := range []string{"hello\n", "say more\n", "hello\n"} {
 				time.Sleep(50 * time.Minute)
 				rig.Must(fmt.Fprint(conn, line))

@@ -468,8 +468,7 @@ func TestDroppedFromTheQueue(t *testing.T) {
 		req.Header.Set(transport.PriorityHeader, priority)
 		resp := rig.Must(http.DefaultClient.Do(req))
 		defer resp.Body.Close()
-		text := rig.Must(io.ReadAll(resp.Body))
-		return resp.StatusCode, resp.Header.Get("Retry-After"), string(text)
+		return resp.StatusCode, resp.Header.Get("Retry-After"), string(rig.Must(io.ReadAll(resp.Body)))
 	}
 	first := w.first(t, t.Context(), g)
 

@@ -79,8 +79,7 @@ func TestStream(t *testing.T) {
 	assert.Equal(t, endpick.Outcome{InputTokens: 100, OutputTokens: 4, CachedTokens: 64, HasCachedTokens: true}, w.outcome(t))
 	w.idle(t)
 
-	ev := w.observer.events[0]
-	_, hasTTFT := ev.TTFT()
+	_, hasTTFT := w.observer.events[0].TTFT()
 	assert.True(t, hasTTFT)
 	r := w.record(t)
 	require.NotNil(t, r.TTFTMillis)
@@ -112,8 +111,7 @@ func TestHeadersAndDescription(t *testing.T) {
 }
 
 func TestMalformedHeadersAreReportedAndNotFatal(t *testing.T) {
-	e := startEngine(t, nil)
-	w := newWorld(t, transport.Config{}, e.URL)
+	w := newWorld(t, transport.Config{}, startEngine(t, nil).URL)
 	w.ok(t, post(t, chatPath, chatAtOnce, "x-slo-ttft-ms", "soon", "x-slo-tpot-ms", "50", transport.PriorityHeader, "high"))
 	got := w.observer.requests[0]
 	assert.Equal(t, endpick.SLO{TPOT: 50 * time.Millisecond}, got.SLO)
@@ -668,8 +666,7 @@ func TestCompressedEventsAreNotHeldUp(t *testing.T) {
 		w.Write(b.Bytes())
 		return true
 	})
-	w := newWorld(t, transport.Config{}, e.URL)
-	resp := rig.Must(w.client.Do(post(t, chatPath, chatStream)))
+	resp := rig.Must(newWorld(t, transport.Config{}, e.URL).client.Do(post(t, chatPath, chatStream)))
 	defer resp.Body.Close()
 	got := make([]byte, len(role))
 	rig.Must(io.ReadFull(resp.Body, got))

@@ -64,8 +64,7 @@ func (s scene) play(t *testing.T, script func(p *played)) string {
 		s.settings += "record: {file: FILE}\n"
 	}
 	g := newTestGateway(t, strings.Replace(s.settings, "FILE", file, 1)+"endpoints:\n"+text)
-	server := serving(t, g)
-	script(&played{t, server.URL, file})
+	script(&played{t, serving(t, g).URL, file})
 	if s.inspect != nil {
 		s.inspect(g)
 	}

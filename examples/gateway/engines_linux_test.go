@@ -75,8 +75,7 @@ func beforeLlamas(t *testing.T, servers []*rig.Process) (*gateway, string) {
 func beforeServers(t *testing.T, policy string, servers []*rig.Process) (*gateway, string) {
 	t.Helper()
 	g := gatewayOf(t, plain(policy), endpointsOf(servers)...)
-	server := serving(t, g)
-	return g, server.URL
+	return g, serving(t, g).URL
 }
 
 func endpointsOf(servers []*rig.Process) (all []endpick.Endpoint) {

@@ -51,8 +51,7 @@ func TestMarginalDelayFromTheFirstRequestOn(t *testing.T) {
 				blocks[i] = group<<32 | 1<<62 | uint64(i)
 			}
 		}
-		l := rig.Must(r.Route(endpick.Request{InputTokens: 1600, Blocks: blocks, Stream: true}))
-		id := l.Endpoint().ID
+		id := rig.Must(r.Route(endpick.Request{InputTokens: 1600, Blocks: blocks, Stream: true})).Endpoint().ID
 		if n%2 == 0 {
 			if copies[n%20] == nil {
 				copies[n%20] = map[string]bool{}

@@ -93,8 +93,7 @@ func TestCompareHeedsTheWorkload(t *testing.T) {
 	with := func(change func(*scorertest.Workload)) scorertest.Report {
 		w := scorertest.Workload{Scenario: "C", Rate: 8, Requests: 200, Seed: 1}
 		change(&w)
-		reports := rig.Must(scorertest.Compare(w, rig.Must(all.ByName("load-prefix"))))
-		return reports[0]
+		return rig.Must(scorertest.Compare(w, rig.Must(all.ByName("load-prefix"))))[0]
 	}
 	plain := with(func(*scorertest.Workload) {})
 	assert.Equal(t, plain, with(func(*scorertest.Workload) {}))

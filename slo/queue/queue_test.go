@@ -85,8 +85,7 @@ func TestQueueForgetsTenants(t *testing.T) {
 	q.push(t, queue.Item[string]{Value: "always there", Priority: 0, Tenant: "always", Tokens: 1 << 30, Deadline: at(1 << 30)})
 	for i := range 5000 {
 		q.push(t, queue.Item[string]{Value: "x", Tenant: fmt.Sprint(i)})
-		item := q.pop(t)
-		if item.Value != "x" {
+		if q.pop(t).Value != "x" {
 			require.Zero(t, i)
 		}
 	}
@@ -109,8 +108,7 @@ func TestQueueForgetsTheLeastAhead(t *testing.T) {
 	q.push(t, queue.Item[string]{Value: "always there", Tenant: "always", Deadline: at(10_000)})
 	serve := func(tenant string, tokens int) {
 		q.push(t, queue.Item[string]{Value: "x", Tenant: tenant, Tokens: tokens, Deadline: at(1)})
-		item := q.pop(t)
-		require.Equal(t, "x", item.Value)
+		require.Equal(t, "x", q.pop(t).Value)
 	}
 	serve("far ahead", 1000)
 	for i := range 3000 {

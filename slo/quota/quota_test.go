@@ -42,8 +42,7 @@ func (l *later) Admit(*endpick.Request, []endpick.Candidate) error {
 
 func open(config quota.Config) *shop {
 	s := &shop{now: time.Unix(1000, 0), no: &later{}}
-	admitter := rig.Must(quota.New(config))
-	s.quota = admitter.(*quota.Quota)
+	s.quota = rig.Must(quota.New(config)).(*quota.Quota)
 	s.Router = rig.Must(endpick.New(endpick.Config{
 		Endpoints: []endpick.Endpoint{{ID: "a"}, {ID: "b"}},
 		Policy:    endpick.Policy{Admitters: []endpick.Admitter{s.quota, s.no}},

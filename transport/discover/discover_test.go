@@ -512,8 +512,7 @@ func TestDNSAddressesAreOfOneKind(t *testing.T) {
 		"10.0.0.7": "10.0.0.7:80", "::ffff:10.0.0.7": "10.0.0.7:80", "fd00::7": "[fd00::7]:80",
 	} {
 		d.Name, d.Scheme = name, "http"
-		list := rig.Must(d.Endpoints(t.Context()))
-		assert.Equal(t, []string{want + " http://" + want}, addresses(list), name)
+		assert.Equal(t, []string{want + " http://" + want}, addresses(rig.Must(d.Endpoints(t.Context()))), name)
 	}
 }
 

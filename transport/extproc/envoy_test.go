@@ -335,8 +335,7 @@ func TestEnvoyAndAHungPicker(t *testing.T) {
 // A picker that stops drains, and its successor takes over: nothing is lost. Without one, clients
 // get 503.
 func TestEnvoyAndAPickerThatRestarts(t *testing.T) {
-	e := engine(t)
-	w := newWorld(t, extproc.Config{}, endpoints(e)...)
+	w := newWorld(t, extproc.Config{}, endpoints(engine(t))...)
 	at, _, stop := listen(t, w.server, "127.0.0.1:0", secured())
 	url := envoy.Start(t, documented, at, serversOf(w.router), patient...)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -433,8 +432,7 @@ func TestWebSocketsThroughEnvoy(t *testing.T) {
 			fmt.Fprint(conn, "GET /v1/realtime?model=m HTTP/1.1\r\nHost: models\r\nConnection: upgrade\r\nUpgrade: WebSocket\r\n\r\nhello")
 			require.NoError(t, conn.SetDeadline(time.Now().Add(30*time.Second)))
 			answers := bufio.NewReader(conn)
-			response := rig.Must(http.ReadResponse(answers, nil))
-			assert.Equal(t, 101, response.StatusCode)
+			assert.Equal(t, 101, rig.Must(http.ReadResponse(answers, nil)).StatusCode)
 			heard := make([]byte, 5)
 			_ = rig.Must(io.ReadFull(answers, heard))
 			assert.Equal(t, "hello", string(heard))

@@ -438,8 +438,7 @@ func TestRequestsWithAndResponsesWithoutBodies(t *testing.T) {
 }
 
 func TestAProxyThatDoesNotTellItsMode(t *testing.T) {
-	w := newWorld(t, extproc.Config{Buffered: true})
-	c := w.talk(t, atOnce)
+	c := newWorld(t, extproc.Config{Buffered: true}).talk(t, atOnce)
 	c.first = false // the message is sent without its configuration
 	_, body := c.request(chatBody)
 	assert.Equal(t, asked, body)
@@ -503,8 +502,7 @@ func TestLeasesOfOpenStreamsAreKept(t *testing.T) {
 		Endpoints: []endpick.Endpoint{{Address: "10.0.0.1:1"}}, LeaseTimeout: timeout,
 		Clock: func() time.Time { at := time.Unix(0, now.Load()); asked.Add(1); return at },
 	}))
-	server := rig.Must(extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router}}))
-	at, _, _ := listen(t, server, "127.0.0.1:0")
+	at, _, _ := listen(t, rig.Must(extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router}})), "127.0.0.1:0")
 	stream := rig.Must(extprocv3.NewExternalProcessorClient(connect(t, at, noTLS)).Process(t.Context()))
 	require.NoError(t, stream.Send(requestHeaders(true)))
 	rig.Must(stream.Recv())
@@ -676,8 +674,7 @@ func TestServedByTheSameRank(t *testing.T) {
 		"[::ffff:10.0.0.2]:80": "a failed, e completed", " 10.0.0.3:80 ": "a failed, c completed", "[::ffff:10.0.0.1]:80": "a completed",
 	} {
 		w := ranked(t)
-		c := w.talk(t, inPieces)
-		c.exchange(served(responseHeaders("200", false), by), events)
+		w.talk(t, inPieces).exchange(served(responseHeaders("200", false), by), events)
 		assert.Equal(t, want, w.heard.Said(), by)
 		if by == "10.9.9.9:80" {
 			warned := w.warned.Take()
@@ -695,8 +692,7 @@ func TestServedByTheSameRank(t *testing.T) {
 // An announced length is used only as far as that costs nothing.
 func TestAnnouncedLengths(t *testing.T) {
 	for _, length := range []string{"4611686018427387904", "-5", "many", "1", "0"} {
-		w := newWorld(t, extproc.Config{})
-		c := w.talk(t, inPieces)
+		c := newWorld(t, extproc.Config{}).talk(t, inPieces)
 		c.send(requestHeaders(false, "content-length", length))
 		c.send(requestBody(chatBody[:20], false))
 		c.send(requestBody(chatBody[20:], true))
@@ -715,8 +711,7 @@ func TestOneServerTwice(t *testing.T) {
 	names(t, "10.0.0.1:8000,10.0.0.3:8000", first(w.talk(t, inPieces).request(chatBody)))
 
 	exclude = []string{"a"}
-	c := w.talk(t, inPieces)
-	c.exchange(served(responseHeaders("200", false), "10.0.0.1:8000"), events+done)
+	w.talk(t, inPieces).exchange(served(responseHeaders("200", false), "10.0.0.1:8000"), events+done)
 	require.Eventually(t, func() bool { return strings.Contains(w.heard.Said(), "completed") }, 30*time.Second, time.Millisecond)
 	assert.Contains(t, w.heard.Said(), "b completed")
 }

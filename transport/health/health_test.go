@@ -299,8 +299,7 @@ func TestABusyServerIsNotUnfit(t *testing.T) {
 	// It may still compute what its client has left, and streams last.
 	open(t, health.Config{}, func(t *testing.T, c *cluster) {
 		req, _ := http.NewRequest("POST", "http://gateway/v1/completions", strings.NewReader(`{"model":"m","prompt":"x"}`))
-		resp := rig.Must(c.tr.RoundTrip(req))
-		resp.Body.Close()
+		rig.Must(c.tr.RoundTrip(req)).Body.Close()
 		left := slices.Collect(maps.Keys(c.took()))
 		lease := rig.Must(c.router.Route(endpick.Request{Model: "m", Exclude: left, Stream: true}))
 		lease.FirstToken()

@@ -288,8 +288,7 @@ func TestParents(t *testing.T) {
 	}
 	t.Run("a span of the host", func(t *testing.T) {
 		r, provider := newRecorder()
-		e := startEngine(t, nil)
-		c := newClient(t, otel.New(otel.Config{Provider: provider}), e.URL)
+		c := newClient(t, otel.New(otel.Config{Provider: provider}), startEngine(t, nil).URL)
 		ctx, outer := provider.Tracer("host").Start(t.Context(), "outer")
 		_ = rig.Must(post(ctx, c, "/v1/chat/completions", stream, "Traceparent", theirs))
 		s := r.wait(t, 1)[0]
@@ -324,8 +323,7 @@ func TestEverySpanEnds(t *testing.T) {
 	r, provider := newRecorder()
 	e := startEngine(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"data":[{"id":"m"}]}`) })
 	tracer := otel.New(otel.Config{Provider: provider, ProviderName: "vllm"})
-	c := newClient(t, tracer, e.URL)
-	require.NoError(t, rig.Must(c.Get("http://gateway/v1/models")).Body.Close())
+	require.NoError(t, rig.Must(newClient(t, tracer, e.URL).Get("http://gateway/v1/models")).Body.Close())
 	s := r.wait(t, 1)[0]
 	assert.Equal(t, "request", s.Name)
 	assert.Equal(t, "vllm", attributes(s.Attributes)["gen_ai.provider.name"])

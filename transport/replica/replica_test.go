@@ -434,8 +434,7 @@ func TestHealthIsShared(t *testing.T) {
 	}
 	eventually(t, "it is out", func() bool {
 		req, _ := http.NewRequest("POST", "http://x/v1/chat/completions", strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"hi"}]}`))
-		resp := rig.Must(a.RoundTrip(req))
-		resp.Body.Close()
+		rig.Must(a.RoundTrip(req)).Body.Close()
 		return out()
 	})
 }

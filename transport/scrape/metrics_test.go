@@ -118,8 +118,7 @@ func TestLoadOfEachEngine(t *testing.T) {
 		{"the only rank is not named", "vllm:num_requests_running 2\n", rank(0), endpick.Load{Running: 2, Absent: endpick.WaitingSignal | endpick.KVUsageSignal}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			p := rig.Must(parse(tc.page))
-			l := rig.Must(p.load(&tc.endpoint, &known))
+			l := rig.Must(rig.Must(parse(tc.page)).load(&tc.endpoint, &known))
 			assert.InDelta(t, tc.want.KVUsage, l.KVUsage, 1e-12)
 			l.KVUsage = tc.want.KVUsage
 			assert.Equal(t, tc.want, l)
@@ -196,8 +195,7 @@ func TestCopiesOfASeries(t *testing.T) {
 		"a{moe_ep_rank=\"0\"} 2\na{moe_ep_rank=\"1\"} 2\n":                     2,
 		"a{pp_rank=\"0\",tp_rank=\"0\"} 2\na{pp_rank=\"1\",tp_rank=\"1\"} 2\n": 2,
 	} {
-		p := rig.Must(parse(text))
-		got, n := p.sum(series{family: "a"}, &endpick.Endpoint{})
+		got, n := rig.Must(parse(text)).sum(series{family: "a"}, &endpick.Endpoint{})
 		assert.Equal(t, 1, n)
 		assert.Equal(t, fmt.Sprint(want), fmt.Sprint(got), text)
 	}

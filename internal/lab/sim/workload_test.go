@@ -187,8 +187,7 @@ type answered struct {
 
 // drive answers each request of the source after a time of the caller's choice.
 func drive(t require.TestingT, g Agents, seed uint64, answer func(n int) time.Duration, check func(s *agentSource, a *agent, r *Request)) []*answered {
-	source := rig.Must(g.Start(seed))
-	s := source.(*agentSource)
+	s := rig.Must(g.Start(seed)).(*agentSource)
 	var all []*answered
 	flying := newTimers(0)
 	last := time.Duration(0)

@@ -245,7 +245,6 @@ func BenchmarkSketch(b *testing.B) {
 	text := strings.Repeat("The quick brown fox jumps over the lazy dog at 10:30, request 6ba7b810-9dad-11d1.\n", 1<<20/82)
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {
-		s := sketch.New(prefix.Key{}, false)
-		s.Message(&prefix.Message{Role: "user", Parts: []prefix.Part{{Content: text}}}, 0)
+		sketch.New(prefix.Key{}, false).Message(&prefix.Message{Role: "user", Parts: []prefix.Part{{Content: text}}}, 0)
 	}
 }

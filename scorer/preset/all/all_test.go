@@ -33,16 +33,14 @@ func TestByName(t *testing.T) {
 
 // The list in the package's documentation is Usage.
 func TestNamesInTheDocumentation(t *testing.T) {
-	source := rig.Must(os.ReadFile("all.go"))
-	doc, _, _ := strings.Cut(string(source), "\npackage all\n")
+	doc, _, _ := strings.Cut(string(rig.Must(os.ReadFile("all.go"))), "\npackage all\n")
 	words := strings.Fields(strings.ReplaceAll(doc, "//", ""))
 	assert.Contains(t, strings.Join(words, " "), " "+all.Usage()+" ")
 }
 
 func TestParametersOfAName(t *testing.T) {
 	policy := func(name string) endpick.Policy {
-		c := rig.Must(all.ByName(name))
-		return c.Policy
+		return rig.Must(all.ByName(name)).Policy
 	}
 	assert.Equal(t, []endpick.Weighted{{Scorer: scorer.Linear(0), Weight: 1}}, policy("linear").Scorers)
 	assert.Equal(t, []endpick.Weighted{{Scorer: scorer.Linear(0.25), Weight: 1}}, policy("linear:0.25").Scorers)
@@ -112,8 +110,7 @@ func TestPoliciesConform(t *testing.T) {
 	for _, name := range all.Names() {
 		t.Run(name, func(t *testing.T) {
 			scorertest.RunPolicy(t, func(t *testing.T) endpick.Policy {
-				config := rig.Must(byName(name))
-				return config.Policy
+				return rig.Must(byName(name)).Policy
 			})
 		})
 	}

@@ -201,7 +201,6 @@ const threeServers = `> holds a tokens=608
 // TestConcepts compares the receipt in docs/concepts.md with a real decision.
 func TestConcepts(t *testing.T) {
 	text := rig.Must(os.ReadFile("../../../docs/concepts.md"))
-	got := newStage(t, "lmetric").play(threeServers)
-	_, receipt, _ := strings.Cut(got, "> route tokens=1008\n")
+	_, receipt, _ := strings.Cut(newStage(t, "lmetric").play(threeServers), "> route tokens=1008\n")
 	require.Contains(t, string(text), "```receipt\n"+receipt+"```\n")
 }

@@ -102,8 +102,7 @@ func TestErrorsPassUnread(t *testing.T) {
 			require.False(t, m.Whole())
 			require.Equal(t, Seen{}, m.Seen())
 			require.Equal(t, endpick.Outcome{}, m.Outcome(endpick.Completed))
-			before := w.ask("/v1/chat/completions", ask, nil).Request
-			require.Zero(t, before.ExpectedOutputTokens, "%d, %s", status, kind)
+			require.Zero(t, w.ask("/v1/chat/completions", ask, nil).Request.ExpectedOutputTokens, "%d, %s", status, kind)
 		}
 	}
 }

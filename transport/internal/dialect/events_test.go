@@ -222,8 +222,7 @@ func TestStreamsAreCountedByTheirModel(t *testing.T) {
 
 // A response is complete at the end of its object, not of a nested one.
 func TestWhenAResponseIsWhole(t *testing.T) {
-	w := newTalk(t)
-	m := w.ask("/v1/chat/completions", `{"model":"m","messages":[{}]}`, nil).Meter(endpick.Lease{}, time.Now)
+	m := newTalk(t).ask("/v1/chat/completions", `{"model":"m","messages":[{}]}`, nil).Meter(endpick.Lease{}, time.Now)
 	assert.False(t, m.Header(http.StatusOK, http.Header{"Content-Type": {"application/json; charset=utf-8"}}))
 	for _, piece := range []string{`{"choices":[`, `{"message":{"content":"}"}}`, `]`, `,"usage":{"prompt_tokens":1}`} {
 		assert.Equal(t, piece, string(m.Feed(nil, []byte(piece))))
@@ -491,8 +490,7 @@ func TestBodiesThatCannotBeRead(t *testing.T) {
 	for _, kind := range []*api{chat, completion, messages, tokenization} {
 		for _, body := range []string{" ", "x", "7", "null", `"{}"`, "[" + valid + "]", valid[:len(valid)-1], valid[:20], `{"model":"m",]`, `{7:8}`, utf16(valid), "\xff\xfe" + utf16(valid), "\x00" + valid} {
 			assert.Equal(t, ErrMalformed, rig.Err(parse(kind, nil, []byte(body), manyItems)), "%q", body)
-			c := rig.Must(parse(other, nil, []byte(body), manyItems))
-			assert.Equal(t, other, c.api)
+			assert.Equal(t, other, rig.Must(parse(other, nil, []byte(body), manyItems)).api)
 		}
 		c, err := parse(kind, nil, nil, manyItems)
 		require.NoError(t, err)

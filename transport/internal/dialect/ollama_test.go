@@ -53,10 +53,8 @@ func TestOllamaPassesLines(t *testing.T) {
 		w := newTalk(t)
 		m := w.meter(w.ask("/api/chat", `{"model":"a","messages":[{"role":"user","content":"hi"}]}`, nil), lineStream)
 		got := m.Feed(nil, []byte(whole[:end]))
-		lines := strings.LastIndexByte(whole[:end], '\n') + 1
-		require.Equal(t, whole[:lines], string(got))
-		rest := m.Break(nil, Problem{Status: 502, Message: "it died"})
-		require.Equal(t, `{"error":"it died"}`+"\n", string(rest))
+		require.Equal(t, whole[:strings.LastIndexByte(whole[:end], '\n')+1], string(got))
+		require.Equal(t, `{"error":"it died"}`+"\n", string(m.Break(nil, Problem{Status: 502, Message: "it died"})))
 	}
 	assert.Equal(t, `{"error":"x"}`, string(Problem{Status: 404, Message: "x"}.Body("/api/chat")))
 }

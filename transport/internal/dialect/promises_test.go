@@ -29,8 +29,7 @@ type talk struct {
 func newTalk(t tester) *talk { return newTalkWith(t, Config{}) }
 
 func newTalkWith(t tester, config Config) *talk {
-	router := rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a"}}}))
-	return &talk{t, rig.Must(NewReader(config)), router}
+	return &talk{t, rig.Must(NewReader(config)), rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a"}}}))}
 }
 
 // read reads a request, which the host may change (if not nil) before its prompt is read.
@@ -170,8 +169,7 @@ func TestTheModelOfTheBodyDecides(t *testing.T) {
 	assert.NotEmpty(t, plain.Request.Blocks)
 	assert.Equal(t, plain.Request.Blocks, routed.Request.Blocks)
 	assert.Equal(t, "pool", routed.Request.Model)
-	another := w.ask(path, strings.Replace(body, `"m"`, `"other"`, 1), alias)
-	assert.NotEqual(t, plain.Request.Blocks[0], another.Request.Blocks[0])
+	assert.NotEqual(t, plain.Request.Blocks[0], w.ask(path, strings.Replace(body, `"m"`, `"other"`, 1), alias).Request.Blocks[0])
 
 	before := plain.Request.InputTokens
 	for range 50 {

@@ -358,8 +358,7 @@ func TestElsewhere(t *testing.T) {
 		{"somebody who is not here", func(c *cluster) { c.Elsewhere("z", 9, 0) }, nil},
 		{"it serves us", func(c *cluster) {
 			c.Elsewhere("a", 2, 0)
-			v := c.send("a")
-			v.Heard()
+			c.send("a").Heard()
 			c.Elsewhere("a", 1, 0)
 		}, nil},
 		{"it served us before", func(c *cluster) {

@@ -201,8 +201,7 @@ func TestTrialsAreFurtherAndFurtherApart(t *testing.T) {
 		c.failed(v, false)
 	}
 	c.at = c.at.Add(maxBackoff)
-	v := c.send("a")
-	v.Ended(Undecided)
+	c.send("a").Ended(Undecided)
 	assert.False(t, avoided(), "a trial that says nothing is followed by another at once")
 	c.served(c.send("a"), true, 0)
 	assert.False(t, c.waits("a"))

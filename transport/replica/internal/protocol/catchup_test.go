@@ -342,8 +342,7 @@ func TestFirstTokensAreToldOnce(t *testing.T) {
 func TestRepairsAreOfWhatWasAskedFor(t *testing.T) {
 	w, a, b := pair(t)
 	for _, path := range [][]int{{1}, {2}, {3}} {
-		ref := w.route(a, "a", "m", chain(path))
-		w.done(a, ref, endpick.Completed, nil)
+		w.done(a, w.route(a, "a", "m", chain(path)), endpick.Completed, nil)
 	}
 	w.flush(a, false)
 	for number := range uint64(3) {

@@ -74,8 +74,7 @@ func TestRequestsAreToldWhole(t *testing.T) {
 				BlockTokens: rapid.SampledFrom([]float64{0, 16, 1, 14.25}).Draw(t, "block"),
 				Responses:   rapid.SampledFrom([]int{0, 1, 2, 128, 1<<24 + 1}).Draw(t, "responses"),
 			}, fmt.Sprint("e", i%3), tokens.Draw(t, "prefix")}
-			path := []int{1, 2, 3, 4}[:rapid.IntRange(0, 4).Draw(t, "blocks")]
-			r.req.Blocks = chain(path)
+			r.req.Blocks = chain([]int{1, 2, 3, 4}[:rapid.IntRange(0, 4).Draw(t, "blocks")])
 			l.replicas[0].Routed(r.ref, r.endpoint, &r.req, r.prefix, r.req.Blocks)
 			all = append(all, r)
 		}
