@@ -374,7 +374,7 @@ func TestProtocols(t *testing.T) {
 // A client that does not send its body, or sends too much, runs into the limits.
 func TestClientLimits(t *testing.T) {
 	b := newBackend(t)
-	c := startConfig(t, writeSettings(t, before(b.URL, "limits: {body: 1 KiB, header: 4 KiB, connections: 2}\ntimeouts: {body: 100ms, header: 100ms}\n")))
+	c := startConfig(t, writeSettings(t, before(b.URL, "limits: {body: 1 KiB, header: 4 KiB, connections: 2}\ntimeouts: {body: 100ms, header: 2s}\n")))
 	code, _ := postTo(c.url+"/v1/chat/completions", `{"model":"`+strings.Repeat("m", 2048)+`"}`)
 	require.Equal(t, http.StatusRequestEntityTooLarge, code)
 	http.DefaultClient.CloseIdleConnections()
