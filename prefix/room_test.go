@@ -48,8 +48,7 @@ func TestTenantGivesWay(t *testing.T) {
 			assert.Equal(t, 50, s.found(0, first), "a tenant alone may have it all")
 			for range 3 {
 				s.serve(0, "first", first[0]...) // used all the time
-				second := s.serveAll(0, "second", want/20, 20)
-				assert.Equal(t, want/20, s.found(0, second))
+				assert.Equal(t, want/20, s.found(0, s.serveAll(0, "second", want/20, 20)))
 			}
 			kept := 25
 			switch share {

@@ -92,8 +92,7 @@ func TestTrustIsolatesTenants(t *testing.T) {
 		}
 		for i := range 5 {
 			d.tenant = "good"
-			blocks := prompt(100+(5*round+i)%20, 60)
-			d.done(d.routed(blocks), 60*16)
+			d.done(d.routed(prompt(100+(5*round+i)%20, 60)), 60*16)
 		}
 	}
 	assert.Greater(t, d.capacity(), 1500)

@@ -77,8 +77,7 @@ func TestHotspotWorkedExample(t *testing.T) {
 	assert.Equal(t, everybody, s.left(1, one), "two in a row are not more than 2·|M|")
 
 	// (8 + 5000)·(0 + 1) on M against 1000·1 elsewhere: the streak is broken.
-	overrun := candidates(indicators{h: 992, q: 5000}, indicators{}, indicators{}, indicators{})
-	s.routed(1, 1, overrun)
+	s.routed(1, 1, candidates(indicators{h: 992, q: 5000}, indicators{}, indicators{}, indicators{}))
 	s.routed(2, 1, one)
 	assert.Equal(t, everybody, s.left(1, one))
 	s.routed(1, 1, one)

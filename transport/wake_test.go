@@ -54,8 +54,10 @@ func TestWake(t *testing.T) {
 	assert.EqualValues(t, 1, woken.Load())
 	assert.EqualValues(t, 5, e.requests.Load())
 	before, _ := w.t.Queue()
-	w.ok(t, post(t, chatPath, chatAtOnce))
-	w.ok(t, post(t, chatPath, chatAtOnce))
+	for range 5 {
+		all.Go(func() { _, _, _ = w.do(t, post(t, chatPath, chatAtOnce)) })
+	}
+	all.Wait()
 	after, _ := w.t.Queue()
 	assert.Equal(t, before.Pushed, after.Pushed, "nobody waits for it any more")
 }
@@ -64,17 +66,22 @@ func TestWake(t *testing.T) {
 func TestWakeTheMute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var awake atomic.Bool
-		base := rig.RoundTrip(func(*http.Request) (*http.Response, error) {
-			if !awake.Load() {
+		base := rig.RoundTrip(func(in *http.Request) (*http.Response, error) {
+			if in.URL.Host != "a" || !awake.Load() {
 				return nil, &net.OpError{Op: "dial", Err: context.DeadlineExceeded}
 			}
 			return answered(http.StatusOK, "application/json", "{}")
 		})
-		router := rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{Address: "a", WakeTime: time.Minute}}}))
+		router := rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{
+			{Address: "b", WakeTime: time.Hour}, {Address: "a", WakeTime: time.Minute}, {Address: "c", WakeTime: time.Second},
+		}}))
+		require.NoError(t, router.Drain("c"))
 		monitor := rig.Must(health.New(health.Config{Router: router, Client: &http.Client{Transport: base}}))
-		tr := rig.Must(transport.New(transport.Config{Router: router, Health: monitor, Base: base, Wake: func(*endpick.Endpoint) {
+		tr := rig.Must(transport.New(transport.Config{Router: router, Health: monitor, Base: base, Wake: func(e *endpick.Endpoint) {
+			assert.Equal(t, "a", e.Address, "which takes less than b and is not drained")
 			time.Sleep(time.Minute)
 			awake.Store(true)
+			panic("the host's own affair")
 		}}))
 		monitor.Check(t.Context())
 		monitor.Check(t.Context())

@@ -146,8 +146,7 @@ func TestAResponseIsFoundBeforeItHasEnded(t *testing.T) {
 func TestTheLengthOfAStoredResponse(t *testing.T) {
 	w := newTalk(t)
 	said, prompt := strings.Repeat("x", 4000), strings.Repeat("y", 8000)
-	first := w.ask("/v1/responses", `{"model":"m","input":"`+prompt+`","stream":true}`, nil)
-	w.answer(first, EventStream, events(
+	w.answer(w.ask("/v1/responses", `{"model":"m","input":"`+prompt+`","stream":true}`, nil), EventStream, events(
 		`{"type":"response.created","response":{"id":"resp_1","output":[]}}`,
 		`{"type":"response.reasoning_text.delta","delta":"`+said+`"}`,
 		`{"type":"response.completed","response":{"id":"resp_1","output":[{"type":"reasoning"}]}}`,

@@ -610,8 +610,7 @@ func TestStatuses(t *testing.T) {
 // A message to another replica is ignored, and a batch needs a number.
 func TestMessagesForOthers(t *testing.T) {
 	e := newEvil(t)
-	routed := names()
-	e.say(e.batch(routed.b))
+	e.say(e.batch(names().b))
 	for _, to := range []uint32{0, 2, 666} {
 		e.ask(to)
 	}
