@@ -146,8 +146,7 @@ func flush(text string) string {
 // documents returns the top-level pages such as README, and those in docs.
 func documents() []string {
 	pages := rig.Must(filepath.Glob("docs/*.md"))
-	top := rig.Must(filepath.Glob("*.md"))
-	return append(pages, top...)
+	return append(pages, rig.Must(filepath.Glob("*.md"))...)
 }
 
 // TestLimits requires the settings that SECURITY.md names to exist.

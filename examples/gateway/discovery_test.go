@@ -20,6 +20,7 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/internal/lab/traffic"
+	"github.com/endpick/endpick/scorer"
 	"github.com/endpick/endpick/transport/scrape"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -68,6 +69,10 @@ func TestEndpointsFollowAFile(t *testing.T) {
 	require.Contains(t, logged.String(), `level=ERROR msg="endpoints stay as they are" error=`)
 	require.Equal(t, 1, g.router.Stats().OpenLeases)
 	require.Equal(t, "http://b:1", lease.Endpoint().Address)
+	broken := scorer.Cost("broken", func(*endpick.Request, *endpick.Candidate) float64 { panic("boom") })
+	require.NoError(t, g.router.SetPolicy(endpick.Policy{Scorers: []endpick.Weighted{{Scorer: broken, Weight: 1}}}))
+	require.True(t, rig.Must(g.router.Route(endpick.Request{})).Done(endpick.Outcome{}))
+	require.Contains(t, logged.String(), `level=ERROR msg=router error=`)
 
 	require.NoError(t, g.apply(follows(path)), "the same discovery goes on, whatever the file has become")
 	for _, none := range []string{"/no/such/file", writeFile(t, filepath.Join(t.TempDir(), "twice"), "http://x:1\nhttp://x:1\n")} {

@@ -295,8 +295,7 @@ func TestLlamaTellsWhatItHolds(t *testing.T) {
 func TestLlamaNativeAPIIsMetered(t *testing.T) {
 	client, records := recorded(t, startLlamas(t, 2))
 	post := func(path string, body any) (string, recording.Request) {
-		b := rig.Must(json.Marshal(body))
-		resp := rig.Must(client.Post("http://gateway"+path, "application/json", bytes.NewReader(b)))
+		resp := rig.Must(client.Post("http://gateway"+path, "application/json", bytes.NewReader(rig.Must(json.Marshal(body)))))
 		defer resp.Body.Close()
 		return string(rig.Must(io.ReadAll(resp.Body))), <-records
 	}

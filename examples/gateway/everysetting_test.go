@@ -464,8 +464,7 @@ func (w *setting) log(level slog.Level) string {
 }
 
 func certificateOfNATS(w *setting, o *nats.Options) any {
-	leaf := rig.Must(x509.ParseCertificate(rig.Must(o.TLSCertCB()).Certificate[0]))
-	return leaf.SerialNumber
+	return rig.Must(x509.ParseCertificate(rig.Must(o.TLSCertCB()).Certificate[0])).SerialNumber
 }
 
 // settingsIn returns the paths of all settings in a type, with [] and {} for elements of lists and mappings.

@@ -116,8 +116,7 @@ func TestStoppingWaitsForNoOtherGateway(t *testing.T) {
 
 // Credentials are in a file for NATS, and none of it is shown.
 func TestCredentials(t *testing.T) {
-	seed := rig.Must(rig.Must(nkeys.CreateUser()).Seed())
-	all := credentialsText("e30.e30.hidden", string(seed))
+	all := credentialsText("e30.e30.hidden", string(rig.Must(rig.Must(nkeys.CreateUser()).Seed())))
 	jwt, _, _ := strings.Cut(all, "-----BEGIN USER NKEY SEED-----")
 	dir := t.TempDir()
 	path := filepath.Join(dir, "gateway.yaml")

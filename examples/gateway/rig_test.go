@@ -399,8 +399,7 @@ func postTo(url, body string, headers ...string) (int, string) {
 func newKey() *ecdsa.PrivateKey { return rig.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)) }
 
 func keyText(key *ecdsa.PrivateKey) string {
-	der := rig.Must(x509.MarshalPKCS8PrivateKey(key))
-	return string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
+	return string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: rig.Must(x509.MarshalPKCS8PrivateKey(key))}))
 }
 
 // certificateText is a certificate for this machine.
