@@ -72,11 +72,7 @@ func (l *learned) label(n kindName, x *amounts, ms float64) {
 	}
 	l.common.label(x, ms, &prior)
 	if k := l.kinds.known[n]; k != nil {
-		own := l.common.each
-		for i, v := range own {
-			own[i] = max(v, prior[i]/100) // what is zero for all kinds together may not be for one
-		}
-		k.label(x, ms, &own)
+		k.label(x, ms, &prior) // not the common one: of kinds together, the fast ones are the full ones
 	}
 }
 

@@ -2,6 +2,7 @@ package delay
 
 import (
 	"math"
+	"strconv"
 	"testing"
 	"time"
 
@@ -87,6 +88,27 @@ func sumOfKeeps(n int) (sum float64) {
 		sum += math.Pow(1-1.0/memory, float64(i))
 	}
 	return sum
+}
+
+// The fuller servers are the faster ones: of both kinds together, more context takes no time. Each kind finds that of
+// its own.
+func TestKindsAreFittedApart(t *testing.T) {
+	l := &newMarginal(Config{}).learned
+	for i := range 1000 {
+		for k, step := range []float64{5, 20} {
+			n := kindName{"m", strconv.Itoa(k)}
+			l.kinds.admit(n, &l.common)
+			batch := float64(20 - 18*k + i%7)
+			l.label(n, &amounts{requests: 1, tokens: 100}, 10)
+			l.label(n, &amounts{steps: 100, contexts: 100 * 5000 * batch}, 100*(step+0.3*batch))
+		}
+	}
+	for k, step := range []float64{5, 20} {
+		x := l.find(kindName{"m", strconv.Itoa(k)}).each
+		assert.InEpsilon(t, step, x[steps], 0.1)
+		assert.InEpsilon(t, 0.3, 5000*x[contexts], 0.1)
+	}
+	assert.Zero(t, l.common.each[contexts])
 }
 
 // Lengths by hand: 300 before the first response; what comes without a guess has the mean of such,
