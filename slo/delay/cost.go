@@ -21,6 +21,7 @@ type cost struct {
 	coming  float64 // λ·k·F/2: requests that will wait for that, of those who come meanwhile
 	again   float64 // F·e·k̄: the time to compute again what has to leave the cache
 	b       float64 // requests beside whoever computes that again
+	waiting float64 // W·(F+n)/K: requests that wait for memory, each for the part that this one takes
 	load    float64 // until its model is in memory
 	back    float64 // loads of what it evicts for it, as far as they are to be expected
 	loads   bool    // it is loaded for this request
@@ -29,15 +30,19 @@ type cost struct {
 // parts are what the cost adds up, by what they are for.
 func (x *cost) parts() [len(partNames)]float64 {
 	work := x.fk * x.c
-	return [...]float64{x.w * (x.ttft + x.load), x.n * x.tpot, (x.n*x.s + work) * x.bs, work * x.coming, x.again*(x.c*x.b+x.w) + x.w*x.back}
+	return [...]float64{
+		x.w * (x.ttft + x.load), x.n * x.tpot, (x.n*x.s + work) * x.bs, work * x.coming,
+		x.again*(x.c*x.b+x.w) + x.w*x.back, x.n * x.tpot * x.w * x.waiting,
+	}
 }
 
-var partNames = [...]string{"its first token", "its other tokens", "the requests there", "those to come", "what it evicts"}
+var partNames = [...]string{"its first token", "its other tokens", "the requests there", "those to come", "what it evicts",
+	"those who wait for memory"}
 
 // sum is the cost.
 func (x *cost) sum() float64 {
 	p := x.parts()
-	return p[0] + p[1] + p[2] + p[3] + p[4]
+	return p[0] + p[1] + p[2] + p[3] + p[4] + p[5]
 }
 
 // cost writes the cost of a candidate.
@@ -50,6 +55,9 @@ func (d *decision) cost(c *endpick.Candidate, x *cost) {
 	x.fk = (d.kind.each[tokens]*f + d.kind.each[attention]*pairs) * d.pace
 	x.coming = d.rate * x.fk / 2
 	x.again = f * d.lacking * d.again
+	if all := float64(c.Endpoint.KVTokens); all > 0 {
+		x.waiting = d.waiting * min((f+d.n)/all, 1)
+	}
 	x.load, x.back, x.loads = d.load(c, nil)
 }
 
@@ -99,19 +107,11 @@ func digits(v float64) string {
 	return strconv.FormatFloat(v, 'f', -1, 64)
 }
 
-// three is a number with three digits, or all of those before its point.
-func three(v float64) string {
-	if v >= 1000 {
-		return strconv.FormatFloat(v, 'f', 0, 64)
-	}
-	return strconv.FormatFloat(v, 'g', 3, 64)
-}
-
 // text is the cost, what makes it higher than the least one, and all that it is made of:
 //
 //	costs 17300 ms, 1204 above the least, most for the requests there: its first token 918, its other tokens 13110,
 //	the requests there 2480, … = w 8.2 · TTFT 112 + n 300 · TPOT 43.7 + n · s 0.21 · BS 19 + F·k 61.2 · c 1.1 · (BS + λ·k·F/2 0.3) +
-//	F·e·k̄ 0 · (c · B 12.4 + w)
+//	F·e·k̄ 0 · (c · B 12.4 + w) + n · TPOT · w · W·(F+n)/K 0
 func (x *cost) text(unit string, goes []string, least *cost) string {
 	text := fmt.Sprintf("costs %s %s", digits(x.sum()), unit)
 	parts, others, most := x.parts(), least.parts(), 0
@@ -124,17 +124,18 @@ func (x *cost) text(unit string, goes []string, least *cost) string {
 		text += fmt.Sprintf(", %s above the least, most for %s", digits(more), partNames[most])
 	}
 	for i, part := range parts {
-		text += fmt.Sprintf("%c %s %s", ":,,,,"[i], partNames[i], digits(part))
+		text += fmt.Sprintf("%c %s %s", ":,,,,,"[i], partNames[i], digits(part))
 	}
 	text += fmt.Sprintf(
-		" = w %.3g · TTFT %s + n %.3g · TPOT %s + n · s %.3g · BS %.3g + F·k %s · c %.3g · (BS + λ·k·F/2 %.3g) + F·e·k̄ %s · (c · B %.3g + w)",
-		x.w, three(x.ttft), x.n, three(x.tpot), x.s, x.bs, three(x.fk), x.c, x.coming, three(x.again), x.b,
+		" = w %.3g · TTFT %s + n %.3g · TPOT %s + n · s %.3g · BS %.3g + F·k %s · c %.3g · (BS + λ·k·F/2 %.3g) + "+
+			"F·e·k̄ %s · (c · B %.3g + w) + n · TPOT · w · W·(F+n)/K %.3g",
+		x.w, digits(x.ttft), x.n, digits(x.tpot), x.s, x.bs, digits(x.fk), x.c, x.coming, digits(x.again), x.b, x.waiting,
 	)
 	if x.load > 0 {
-		text += fmt.Sprintf(" + w · load %s", three(x.load))
+		text += fmt.Sprintf(" + w · load %s", digits(x.load))
 	}
 	if x.back > 0 || len(goes) > 0 {
-		text += fmt.Sprintf(" + w · back %s for [%s]", three(x.back), strings.Join(goes, " "))
+		text += fmt.Sprintf(" + w · back %s for [%s]", digits(x.back), strings.Join(goes, " "))
 	}
 	return text
 }

@@ -46,7 +46,7 @@ var (
 func alike(t *testing.T, want, got cost, name string) {
 	for i, pair := range [][2]float64{
 		{want.w, got.w}, {want.ttft, got.ttft}, {want.n, got.n}, {want.tpot, got.tpot}, {want.s, got.s}, {want.bs, got.bs},
-		{want.fk, got.fk}, {want.c, got.c}, {want.coming, got.coming}, {want.again, got.again}, {want.b, got.b},
+		{want.fk, got.fk}, {want.c, got.c}, {want.coming, got.coming}, {want.again, got.again}, {want.b, got.b}, {want.waiting, got.waiting},
 	} {
 		assert.InDelta(t, pair[0], pair[1], 1e-6*max(1, math.Abs(pair[0])), "%s: part %d", name, i)
 	}
@@ -54,20 +54,20 @@ func alike(t *testing.T, want, got cost, name string) {
 
 // The formula, with a number that no other combination of its parts has.
 func TestTheFormulaByHand(t *testing.T) {
-	x := cost{w: 3, ttft: 100, n: 20, tpot: 10, s: 0.5, bs: 7, fk: 40, c: 2, coming: 0.5, again: 60, b: 5}
-	assert.InDelta(t, 300+200+70+40*2*7.5+60*(2*5+3), x.sum(), 1e-9)
-	parts := "its first token 300, its other tokens 200, the requests there 630, those to come 40, what it evicts 780 = w 3 · TTFT 100 + n 20 · TPOT 10 + n · s 0.5 · BS 7 + F·k 40 · c 2 · (BS + λ·k·F/2 0.5) + F·e·k̄ 60 · (c · B 5 + w)"
-	assert.Equal(t, "costs 1950 ms: "+parts, x.text("ms", nil, &x))
+	x := cost{w: 3, ttft: 100, n: 20, tpot: 10, s: 0.5, bs: 7, fk: 40, c: 2, coming: 0.5, again: 60, b: 5, waiting: 0.25}
+	assert.InDelta(t, 300+200+70+40*2*7.5+60*(2*5+3)+20*10*3*0.25, x.sum(), 1e-9)
+	parts := "its first token 300, its other tokens 200, the requests there 630, those to come 40, what it evicts 780, those who wait for memory 150 = " +
+		"w 3 · TTFT 100 + n 20 · TPOT 10 + n · s 0.5 · BS 7 + F·k 40 · c 2 · (BS + λ·k·F/2 0.5) + F·e·k̄ 60 · (c · B 5 + w) + n · TPOT · w · W·(F+n)/K 0.25"
+	assert.Equal(t, "costs 2100 ms: "+parts, x.text("ms", nil, &x))
 	least := x
 	least.ttft -= 1e-4
-	assert.Equal(t, "costs 1950 ms: "+parts, x.text("ms", nil, &least), "not by what nobody sees")
+	assert.Equal(t, "costs 2100 ms: "+parts, x.text("ms", nil, &least), "not by what nobody sees")
 	assert.Equal(t, []string{"60600", "0.123", "17.06", "0"}, []string{digits(60_597), digits(0.12345), digits(17.056), digits(8.9e-6)})
-	assert.Equal(t, []string{"60597", "0.123"}, []string{three(60_597.2), three(0.12345)})
 	least.ttft = x.ttft
 	least.bs, least.n = 0, 25
-	assert.Equal(t, "costs 1950 ms, 580 above the least, most for the requests there: "+parts, x.text("ms", nil, &least))
+	assert.Equal(t, "costs 2100 ms, 542.5 above the least, most for the requests there: "+parts, x.text("ms", nil, &least))
 	least.bs, least.n = 5, x.n
-	assert.Equal(t, "costs 1950 ms, 180 above the least, most for the requests there: "+parts, x.text("ms", nil, &least), "the part that differs most, not the largest")
+	assert.Equal(t, "costs 2100 ms, 180 above the least, most for the requests there: "+parts, x.text("ms", nil, &least), "the part that differs most, not the largest")
 }
 
 // Before the first label, costs are in prompt tokens: 1 a token, 1/30,000 a pair, 100 a
@@ -175,6 +175,31 @@ func TestTypicalBatchByHand(t *testing.T) {
 	}
 }
 
+// W is the mean of this router's own that wait where less than a tenth of the memory is free; what a request takes of
+// it, here 2,000 and 300 tokens, is all of it at most.
+func TestWhoWaitsForMemoryByHand(t *testing.T) {
+	m := newMarginal(Config{})
+	m.learned.common.size.add(100, 1)
+	var cs []endpick.Candidate
+	for _, x := range []struct {
+		waiting, usage float64
+		own, memory    int
+	}{{6, 0.95, 4, 10_000}, {2, 1, 3, 10_000}, {5, 0.85, 5, 10_000}, {7, 1, 7, 0}, {0, 0, 0, 1000}} {
+		c := endpick.Candidate{Endpoint: &endpick.Endpoint{KVTokens: x.memory}, Reported: endpick.KVUsageSignal, PrefixTokens: 1000}
+		c.Waiting, c.KVUsage, c.InFlight.Requests = x.waiting, x.usage, x.own
+		cs = append(cs, c)
+	}
+	req := asked.At(start, 1, 1)
+	d := m.decide(&req, cs)
+	defer d.end()
+	d.survey()
+	for i, part := range []float64{0.23, 0.23, 0.23, 0, 1} {
+		var x cost
+		d.cost(&cs[i], &x)
+		assert.InDelta(t, 6./5*part, x.waiting, 1e-9)
+	}
+}
+
 // λ is of a kind, and each of its servers has its part.
 func TestArrivalsAreSharedByServers(t *testing.T) {
 	m := newMarginal(Config{})
@@ -240,14 +265,19 @@ func TestCostTwin(t *testing.T) {
 		}
 		req := endpick.Request{Model: "m", InputTokens: 16 * rapid.IntRange(1, 100).Draw(t, "blocks"), Stream: true}
 		var cs []endpick.Candidate
-		roots, e := 0.0, 0.0
+		roots, e, waiting := 0.0, 0.0, 0.0
+		l.common.size.add(positive("size", 1000), 1)
 		for i := range rapid.IntRange(1, 5).Draw(t, "candidates") {
 			c := endpick.Candidate{Endpoint: &endpick.Endpoint{KVTokens: rapid.IntRange(0, 5000).Draw(t, "size")}, Ref: endpick.EndpointRef{Slot: uint32(i), Generation: 1}}
-			c.Running = float64(rapid.IntRange(0, 50).Draw(t, "running"))
+			c.Running, c.Waiting = float64(rapid.IntRange(0, 50).Draw(t, "running")), float64(rapid.IntRange(0, 50).Draw(t, "waiting"))
+			c.InFlight.Requests, c.KVUsage, c.Reported = rapid.IntRange(0, 50).Draw(t, "own"), rapid.Float64Range(0, 1).Draw(t, "usage"), endpick.KVUsageSignal
 			c.PrefixTokens = min(16*rapid.IntRange(0, 4).Draw(t, "held"), req.InputTokens-1)
 			c.Prediction = endpick.Prediction{Has: endpick.TTFT | endpick.TPOT, TTFT: time.Second, TPOT: time.Millisecond}
 			m.endpoints.At(c.Ref).filled = positive("filled", 5000)
-			roots += math.Sqrt(c.Running)
+			roots += math.Sqrt(c.BatchSize())
+			if memory := float64(c.Endpoint.KVTokens); memory > 0 && 1-c.KVUsage < math.Sqrt(l.common.size.or(0)/memory) {
+				waiting += min(c.Waiting, float64(c.InFlight.Requests))
+			}
 			cs = append(cs, c)
 			free := max(float64(c.Endpoint.KVTokens)-m.endpoints.Find(c.Ref).filled, 0)
 			e += 1 - min(free/float64(req.InputTokens-c.PrefixTokens+300), 1)
@@ -268,8 +298,11 @@ func TestCostTwin(t *testing.T) {
 			k := (l.common.each[tokens]*f + l.common.each[attention]*f*(held+f/2)) / f
 			s := l.common.each[batches] + l.common.each[contexts]*(float64(req.InputTokens)+150)
 			lambda := float64(arrivals) / 10_000 / float64(len(cs))
-			bs := cs[i].Running
-			want := w*1000 + 300*1 + 300*s*bs + f*(k*c*(bs+lambda*k*f/2)+e*again*(c*b+w))
+			bs, takes := cs[i].BatchSize(), 0.0
+			if memory := float64(cs[i].Endpoint.KVTokens); memory > 0 {
+				takes = min((f+300)/memory, 1)
+			}
+			want := w*1000 + 300*1 + 300*s*bs + f*(k*c*(bs+lambda*k*f/2)+e*again*(c*b+w)) + 300*1*w*waiting/float64(len(cs))*takes
 			var x cost
 			d.cost(&cs[i], &x)
 			require.InEpsilon(t, want, x.sum(), 1e-3)

@@ -8,10 +8,11 @@
 //
 // The cost of a candidate, in milliseconds, is
 //
-//	w·TTFT + n·TPOT + n·s·BS + F·[ k·c·(BS + λ·k·F/2) + e·k̄·(c·B + w) ]
+//	w·TTFT + n·TPOT + n·s·BS + F·[ k·c·(BS + λ·k·F/2) + e·k̄·(c·B + w) ] + n·TPOT·w·W·(F + n)/K
 //
 // The first two are the request's own latency. BS requests are there: each waits
 // s longer for each of the n tokens, and for the F new tokens to be computed, as
 // do those who will have come meanwhile. What has to leave the cache for them is
-// computed again later. See docs/marginal-delay.md, and cost.go.
+// computed again later, and the memory that it takes keeps others waiting. See
+// docs/marginal-delay.md, and cost.go.
 package delay

@@ -38,9 +38,6 @@ type kind struct {
 // took records the time from the first token to the last.
 func (k *kind) took(ms, vote float64) { k.decoding.add(k.rest.of(ms), vote) }
 
-// holds records how many tokens a request had in memory.
-func (k *kind) holds(size float64) { k.size.add(k.sizes.of(size), 1) }
-
 // note records how much was computed for others during a step.
 func (k *kind) note(x *amounts, n float64) {
 	const keep = 1 - 1.0/memory

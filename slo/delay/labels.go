@@ -71,7 +71,7 @@ func (l *learned) decoded(ev *endpick.Event, r *lease, e *endpoint, completed bo
 	}
 	l.teach(r.name, func(k *kind) {
 		k.took(took, r.vote)
-		k.holds(r.size)
+		k.size.add(k.sizes.of(r.size), 1)
 		k.note(&x, n)
 	})
 	if k := l.kinds.known[r.name]; completed && k != nil && k.labels > 0 {
@@ -109,7 +109,7 @@ func (l *learned) wholeResponse(ev *endpick.Event, o *endpick.Outcome, r *lease,
 	l.compareTo(e, r, nanoseconds(ev.Now), &x, took, func(k *kind) *bound { return &k.late })
 	l.teach(r.name, func(k *kind) {
 		k.fresh.add(r.fresh, 1)
-		k.holds(r.size)
+		k.size.add(k.sizes.of(r.size), 1)
 		k.took(took, r.vote)
 	})
 }

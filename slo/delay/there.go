@@ -17,6 +17,7 @@ type decision struct {
 	w, c       float64
 	again      float64 // k̄
 	b          float64 // typical batch size
+	waiting    float64 // W: how many of this router's requests wait for memory at each of them, on average
 
 	models        []placed       // asked for so far
 	variants      []variantState // seen so far
@@ -64,13 +65,17 @@ func (d *decision) end() {
 // of roots. It is much smaller than the mean where a few servers are overfull; with the
 // mean, it would look no worse to stay there.
 func (d *decision) survey() {
-	var roots int64
+	var roots, waiting int64
 	for i := range d.candidates {
 		c := &d.candidates[i]
+		if pressed(c, &d.m.learned.common) {
+			waiting += int64(1024 * min(c.Waiting, float64(c.InFlight.Requests)))
+		}
 		roots += int64(math.Sqrt(min(c.BatchSize(), 1<<30)) * 1024)
 	}
-	mean := float64(roots) / (1024 * float64(max(len(d.candidates), 1)))
-	d.b = mean * mean
+	each := 1024 * float64(max(len(d.candidates), 1))
+	mean := float64(roots) / each
+	d.b, d.waiting = mean*mean, float64(waiting)/each
 }
 
 // use makes a variant the current one.
