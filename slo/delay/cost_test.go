@@ -175,31 +175,6 @@ func TestTypicalBatchByHand(t *testing.T) {
 	}
 }
 
-// W is the mean of this router's own that wait where less than a tenth of the memory is free; what a request takes of
-// it, here 2,000 and 300 tokens, is all of it at most.
-func TestWhoWaitsForMemoryByHand(t *testing.T) {
-	m := newMarginal(Config{})
-	m.learned.common.size.add(100, 1)
-	var cs []endpick.Candidate
-	for _, x := range []struct {
-		waiting, usage float64
-		own, memory    int
-	}{{6, 0.95, 4, 10_000}, {2, 1, 3, 10_000}, {5, 0.85, 5, 10_000}, {7, 1, 7, 0}, {0, 0, 0, 1000}} {
-		c := endpick.Candidate{Endpoint: &endpick.Endpoint{KVTokens: x.memory}, Reported: endpick.KVUsageSignal, PrefixTokens: 1000}
-		c.Waiting, c.KVUsage, c.InFlight.Requests = x.waiting, x.usage, x.own
-		cs = append(cs, c)
-	}
-	req := asked.At(start, 1, 1)
-	d := m.decide(&req, cs)
-	defer d.end()
-	d.survey()
-	for i, part := range []float64{0.23, 0.23, 0.23, 0, 1} {
-		var x cost
-		d.cost(&cs[i], &x)
-		assert.InDelta(t, 6./5*part, x.waiting, 1e-9)
-	}
-}
-
 // λ is of a kind, and each of its servers has its part.
 func TestArrivalsAreSharedByServers(t *testing.T) {
 	m := newMarginal(Config{})
