@@ -13,8 +13,7 @@ func ExampleLatency() {
 	now := time.Unix(0, 0)
 	latency, err := predict.NewLatency(predict.LatencyConfig{Synchronous: true})
 	if err != nil {
-		fmt.Println(err)
-		return
+		panic(err)
 	}
 	router, err := endpick.New(endpick.Config{
 		Policy:    endpick.Policy{Predictor: latency},
@@ -22,16 +21,14 @@ func ExampleLatency() {
 		Clock:     func() time.Time { return now },
 	})
 	if err != nil {
-		fmt.Println(err)
-		return
+		panic(err)
 	}
 	var last endpick.Candidate
 	for i := range 60 {
 		tokens := 500 + 100*(i%10)
 		lease, err := router.Route(endpick.Request{Model: "llama", InputTokens: tokens, Stream: true})
 		if err != nil {
-			fmt.Println(err)
-			return
+			panic(err)
 		}
 		last, _ = lease.Candidate()
 		now = now.Add(time.Duration(tokens) * 100 * time.Microsecond) // 0.1 ms a token

@@ -39,14 +39,12 @@ func ExampleNewBestFit() {
 		},
 	})
 	if err != nil {
-		fmt.Println(err)
-		return
+		panic(err)
 	}
 	for _, target := range []time.Duration{time.Second, 200 * time.Millisecond, 0} {
 		lease, err := router.Route(endpick.Request{InputTokens: 1000, Stream: true, SLO: endpick.SLO{TTFT: target}})
 		if err != nil {
-			fmt.Println(err)
-			return
+			panic(err)
 		}
 		fmt.Println(target, lease.Endpoint().ID)
 		lease.Done(endpick.Outcome{})
@@ -95,8 +93,7 @@ func fleetOfThree(policy endpick.Policy) (*endpick.Router, error) {
 func ExampleNewLatencyAdmitter() {
 	router, err := fleetOfThree(endpick.Policy{Admitters: []endpick.Admitter{slo.NewLatencyAdmitter(nil)}})
 	if err != nil {
-		fmt.Println(err)
-		return
+		panic(err)
 	}
 	req := endpick.Request{Stream: true, SLO: endpick.SLO{TTFT: 50 * time.Millisecond}}
 	for _, req.Priority = range []int{-1, 0} {
@@ -120,21 +117,18 @@ func ExampleNewLatencyAdmitter() {
 func ExampleNewTier() {
 	tier, err := slo.NewTier(slo.TierConfig{DisableExploration: true})
 	if err != nil {
-		fmt.Println(err)
-		return
+		panic(err)
 	}
 	router, err := fleetOfThree(endpick.Policy{Filters: []endpick.Filter{tier}})
 	if err != nil {
-		fmt.Println(err)
-		return
+		panic(err)
 	}
 	for _, target := range []time.Duration{200 * time.Millisecond, time.Second} {
 		chosen := map[string]bool{}
 		for range 50 {
 			lease, err := router.Route(endpick.Request{Stream: true, SLO: endpick.SLO{TTFT: target}})
 			if err != nil {
-				fmt.Println(err)
-				return
+				panic(err)
 			}
 			chosen[lease.Endpoint().ID] = true
 			lease.Done(endpick.Outcome{})
@@ -151,8 +145,7 @@ func ExampleNewTier() {
 func ExampleNewWarmup() {
 	warmup, err := slo.NewWarmup(slo.WarmupConfig{Ramp: time.Minute})
 	if err != nil {
-		fmt.Println(err)
-		return
+		panic(err)
 	}
 	now := time.Unix(0, 0)
 	router, err := endpick.New(endpick.Config{
@@ -162,8 +155,7 @@ func ExampleNewWarmup() {
 		Seed:      1,
 	})
 	if err != nil {
-		fmt.Println(err)
-		return
+		panic(err)
 	}
 	share := func() (n int) {
 		for range 1000 {
@@ -181,8 +173,7 @@ func ExampleNewWarmup() {
 	share()
 	now = now.Add(time.Hour)
 	if err := router.Add(endpick.Endpoint{ID: "new"}); err != nil {
-		fmt.Println(err)
-		return
+		panic(err)
 	}
 	// It is considered for half of the requests, and wins half of those.
 	fmt.Println(share(), "%")

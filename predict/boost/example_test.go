@@ -16,13 +16,11 @@ func ExampleFit() {
 	}
 	model, err := boost.Fit(boost.Config{Features: 2, Prior: []int{0, 1}}, data)
 	if err != nil {
-		fmt.Println(err)
-		return
+		panic(err)
 	}
 	latencies := make([]float64, 2)
 	if err := model.Predict(latencies, []float64{1000, 0, 1000, 3}); err != nil {
-		fmt.Println(err)
-		return
+		panic(err)
 	}
 	fmt.Printf("%.0f ms idle, %.0f ms behind three others\n", latencies[0], latencies[1])
 	// Output: 120 ms idle, 210 ms behind three others

@@ -1,7 +1,6 @@
 package delay_test
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -14,8 +13,7 @@ import (
 func ExampleMarginal() {
 	m, err := delay.New(delay.Config{})
 	if err != nil {
-		fmt.Println(err)
-		return
+		panic(err)
 	}
 	now := time.Unix(1e9, 0)
 	router, err := endpick.New(endpick.Config{
@@ -24,15 +22,13 @@ func ExampleMarginal() {
 		Clock:     func() time.Time { return now },
 	})
 	if err != nil {
-		fmt.Println(err)
-		return
+		panic(err)
 	}
 	// Requests of 1,000 tokens take 100 ms to the first token and 20 ms a token after it.
 	for range 50 {
 		lease, err := router.Route(endpick.Request{Model: "llama", InputTokens: 1000, Stream: true})
 		if err != nil {
-			fmt.Println(err)
-			return
+			panic(err)
 		}
 		now = now.Add(100 * time.Millisecond)
 		lease.FirstToken()
@@ -41,17 +37,14 @@ func ExampleMarginal() {
 		lease.Done(endpick.Outcome{})
 	}
 	for id, running := range map[string]float64{"a": 30, "b": 3} {
-		err = errors.Join(err, router.Report(id, endpick.Load{Running: running, KVUsage: 0.5}))
-	}
-	if err != nil {
-		fmt.Println(err)
-		return
+		if err := router.Report(id, endpick.Load{Running: running, KVUsage: 0.5}); err != nil {
+			panic(err)
+		}
 	}
 	var receipt endpick.Receipt
 	lease, err := router.Route(endpick.Request{Model: "llama", InputTokens: 1000, Stream: true, Receipt: &receipt})
 	if err != nil {
-		fmt.Println(err)
-		return
+		panic(err)
 	}
 	fmt.Println("goes to", lease.Endpoint().ID)
 	terms, _, _ := strings.Cut(receipt.Verdicts[receipt.Chosen].Why, ":")

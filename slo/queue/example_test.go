@@ -16,8 +16,7 @@ func ExampleQueue() {
 		fmt.Println("dropped", item.Value, errors.Is(err, queue.ErrTimeout))
 	})
 	if err != nil {
-		fmt.Println(err)
-		return
+		panic(err)
 	}
 	for _, item := range []queue.Item[string]{
 		{Value: "batch", Priority: -1},
@@ -52,8 +51,7 @@ func ExampleNewItem() {
 	now := time.Unix(0, 0)
 	q, err := queue.New(queue.Config{}, func(queue.Item[int], error) {})
 	if err != nil {
-		fmt.Println(err)
-		return
+		panic(err)
 	}
 	for i, tenant := range []string{"crowd", "crowd", "crowd", "quiet"} {
 		req := endpick.Request{Tenant: tenant, InputTokens: 100, SLO: endpick.SLO{TTFT: time.Second}}
@@ -84,12 +82,10 @@ func ExampleRejectSheddable() {
 		}},
 	})
 	if err != nil {
-		fmt.Println(err)
-		return
+		panic(err)
 	}
 	if err := router.Report("gpu-0", endpick.Load{Waiting: 12}); err != nil {
-		fmt.Println(err)
-		return
+		panic(err)
 	}
 	for _, priority := range []int{-1, 0} {
 		lease, err := router.Route(endpick.Request{Priority: priority})
