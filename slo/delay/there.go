@@ -63,7 +63,8 @@ func (d *decision) end() {
 //
 // B is the batch that those who come back later will typically be in: the square of the mean
 // of roots. It is much smaller than the mean where a few servers are overfull; with the
-// mean, it would look no worse to stay there.
+// mean, it would look no worse to stay there. W counts no more
+// requests at a server than this router has there, whatever its report says.
 func (d *decision) survey() {
 	var roots, waiting int64
 	for i := range d.candidates {
