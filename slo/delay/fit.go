@@ -34,7 +34,7 @@ func scaled(token float64) amounts {
 	return a
 }
 
-// linear is a model of time: a sum of non-negative parts, so that more of
+// linear is a model of time: a sum of positive parts, so that more of
 // anything never takes less time. It is fitted by least squares on relative
 // errors. Old labels fade, and what labels don't determine stays at its prior.
 type linear struct {
@@ -94,7 +94,7 @@ func (l *linear) solve(prior *amounts) {
 					rest -= p * l.each[j]
 				}
 			}
-			l.each[i] = max(rest/(l.products[i][i]+trust), 0)
+			l.each[i] = max(rest/(l.products[i][i]+trust), doubt*doubt*prior[i]) // at 0, a match would be worth nothing
 		}
 	}
 }

@@ -11,6 +11,7 @@ type learned struct {
 	kinds     kinds
 	common    kind // of all kinds together, for new ones
 	token     mean // time of a prompt token, by the proportions
+	tokenClip clip
 	lengths   lengths
 	votes     votes
 	loads     loads
@@ -64,7 +65,7 @@ func (l *learned) label(n kindName, x *amounts, ms float64) {
 		base += v * proportions[i]
 	}
 	if base > 0 {
-		l.token.add(ms/base, 1)
+		l.token.add(l.tokenClip.of(ms/base), 1)
 	}
 	prior := scaled(max(l.token.or(1), 1e-6))
 	if l.common.labels == 0 {
