@@ -74,7 +74,7 @@ func (h *Hasher) WriteMessage(m *Message) {
 			continue
 		}
 		h.writeField(mediaTypeField, p.Type)
-		h.WriteString(borders[mediaField])
+		h.write([]byte{border, byte(mediaField)})
 		h.writeSum(p.Content)
 	}
 	for i := range m.ToolCalls {
@@ -108,13 +108,13 @@ const border = 0xff
 func (h *Hasher) writeField(kind fieldKind, text string) {
 	// Kinds are above zero, so a border and a kind differ from a border in the
 	// text, which is escaped as border, zero.
-	h.WriteString(borders[kind])
+	h.write([]byte{border, byte(kind)})
 	h.writeText(bytesOf(text))
 }
 
 // writeJSON writes a field without the white space between tokens of JSON.
 func (h *Hasher) writeJSON(kind fieldKind, text string) {
-	h.WriteString(borders[kind])
+	h.write([]byte{border, byte(kind)})
 	p := bytesOf(text)
 	if !spaced(p) || len(p) > maxCompact-h.compacted {
 		h.writeText(p)
@@ -191,10 +191,3 @@ func (h *Hasher) writeSum(content string) {
 }
 
 const mediaBytes = 16
-
-var borders = func() (b [argumentsField + 1]string) {
-	for k := range b {
-		b[k] = string([]byte{border, byte(k)})
-	}
-	return b
-}()

@@ -196,7 +196,7 @@ func readAll(ctx context.Context, r io.Reader, length, limit int64) ([]byte, err
 			if length >= int64(len(b)) {
 				most = max(length, length+1) // trust the announced length, since much of it has arrived
 			}
-			b = moved(b, int(min(2*int64(len(b)), most)))
+			b = append(make([]byte, 0, min(2*int64(len(b)), most)), b...)
 		}
 		n, err := r.Read(b[len(b):cap(b)])
 		b = b[:len(b)+n]
@@ -205,7 +205,7 @@ func readAll(ctx context.Context, r io.Reader, length, limit int64) ([]byte, err
 			return nil, &BodyError{Limit: limit, Length: -1}
 		case err == io.EOF:
 			if cap(b)-len(b) > len(b)/8+1 {
-				b = moved(b, len(b))
+				b = bytes.Clone(b)
 			}
 			return b, nil
 		case err != nil:
@@ -217,6 +217,3 @@ func readAll(ctx context.Context, r io.Reader, length, limit int64) ([]byte, err
 		}
 	}
 }
-
-// moved copies b to a slice with room for n bytes.
-func moved(b []byte, n int) []byte { return append(make([]byte, 0, n), b...) }

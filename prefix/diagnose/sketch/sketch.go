@@ -176,10 +176,7 @@ func (s *Sketcher) split(p *recording.Piece, text string) {
 	for at := 0; at < len(text); {
 		word, digits := Word(text[at:])
 		if word == "" {
-			r, size := rune(text[at]), 1
-			if r >= utf8.RuneSelf {
-				r, size = utf8.DecodeRuneInString(text[at:])
-			}
+			r, size := utf8.DecodeRuneInString(text[at:])
 			if classOf(r) != space {
 				words = append(words, text[at:at+size]...)
 				template = append(template, text[at:at+size]...)

@@ -54,10 +54,7 @@ func classify(r rune) class {
 func Word(text string) (word string, digits bool) {
 	end := 0
 	for end < len(text) {
-		r, n := rune(text[end]), 1
-		if r >= utf8.RuneSelf {
-			r, n = utf8.DecodeRuneInString(text[end:])
-		}
+		r, n := utf8.DecodeRuneInString(text[end:])
 		c := classOf(r)
 		if c < joint || end == 0 && c == joint {
 			break

@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"slices"
 	"strconv"
@@ -81,13 +82,34 @@ func skipString(b []byte, i int) int {
 
 // isShortest reports whether appendShortest would change nothing: the content of a string has no \u and no \/.
 func isShortest(s []byte) bool {
-	for i := bytes.IndexByte(s, '\\'); i >= 0 && i+1 < len(s); i = bytes.IndexByte(s, '\\') {
+	i := bytes.IndexByte(s, '\\')
+	if i < 0 || !hasOddEscape(s[i:]) {
+		return true
+	}
+	for ; i >= 0 && i+1 < len(s); i = bytes.IndexByte(s, '\\') {
 		if s[i+1] == 'u' || s[i+1] == '/' {
 			return false
 		}
 		s = s[i+2:]
 	}
 	return true
+}
+
+// hasOddEscape reports whether a byte after a backslash is odd, as those of \u and \/ are, and of no
+// other escape. It reads eight at a time.
+func hasOddEscape(s []byte) bool {
+	const ones = 0x0101010101010101
+	found := uint64(0)
+	for ; len(s) > 8; s = s[8:] {
+		x := binary.LittleEndian.Uint64(s) ^ ones*'\\'
+		found |= (x - ones) &^ x >> 7 & binary.LittleEndian.Uint64(s[1:])
+	}
+	for i := 1; i < len(s); i++ {
+		if s[i-1] == '\\' {
+			found |= uint64(s[i])
+		}
+	}
+	return found&ones != 0
 }
 
 func isString(v []byte) bool { return len(v) >= 2 && v[0] == '"' }
@@ -161,12 +183,8 @@ func appendText(dst, s []byte, escaped bool) []byte {
 		}
 		dst = append(dst, s[:i]...)
 		r, size := unescape(s[i:])
-		short := -1
-		if r < utf8.RuneSelf && r != '/' {
-			short = strings.IndexByte(characters, byte(r))
-		}
-		switch {
-		case escaped && short >= 0:
+		switch short := strings.IndexRune(characters, r); {
+		case escaped && short >= 0 && r != '/':
 			dst = append(dst, '\\', escapes[short])
 		case escaped && size <= 2 && r != '/':
 			dst = append(dst, s[i:i+size]...)

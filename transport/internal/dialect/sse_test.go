@@ -36,8 +36,7 @@ func twinSplit(stream string) []twinEvent {
 			continue
 		}
 		if field, value, _ := strings.Cut(line, ":"); field == "data" || field == "error" {
-			value = strings.TrimPrefix(value, " ")
-			cur.data = append(cur.data, value)
+			cur.data = append(cur.data, strings.TrimPrefix(value, " "))
 		}
 	}
 	if cur.raw != "" {
@@ -107,8 +106,7 @@ func TestEventReaderAgainstTwin(t *testing.T) {
 		for range rapid.IntRange(0, 20).Draw(t, "lines") {
 			b.WriteString(line.Draw(t, "line") + terminator.Draw(t, "end"))
 		}
-		stream := b.String()
-		stream = stream[:rapid.IntRange(0, len(stream)).Draw(t, "cut")]
+		stream := b.String()[:rapid.IntRange(0, b.Len()).Draw(t, "cut")]
 		checkAgainstTwin(t, stream, rapid.SliceOfN(rapid.IntRange(1, 40), 1, 5).Draw(t, "sizes"))
 	})
 }
