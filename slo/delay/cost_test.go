@@ -70,17 +70,17 @@ func TestTheFormulaByHand(t *testing.T) {
 	assert.Equal(t, "costs 2100 ms, 180 above the least, most for the requests there: "+parts, x.text("ms", nil, &least), "the part that differs most, not the largest")
 }
 
-// Before the first label, costs are in prompt tokens: 1 a token, 1/30,000 a pair, 100 a
+// Before the first label, costs are in prompt tokens: 1 a token, 1/30,000 a pair, 300 a
 // request, 200 a step, 0.5 a request in a step and 1/1,000 a token in memory.
 func TestCostsByHand(t *testing.T) {
 	const attention = 2000 * (1000 + 2000/2) / 30_000.
 	const s = 0.5 + 3.15
 	m := newMarginal(Config{})
-	first := cost{w: 5, ttft: 100 + 2000 + attention + 300, n: 300, tpot: 200 + s, s: s, fk: 2000 + attention, c: 1, again: 2000}
+	first := cost{w: 5, ttft: 300 + 2000 + attention, n: 300, tpot: 200 + s, s: s, fk: 2000 + attention, c: 1, again: 2000}
 	alike(t, first, costOf(m, asked, idle), "idle")
 	// Beside an idle server, the mean of √4 and 0 is 1.
 	onBusy := first
-	onBusy.ttft, onBusy.tpot = 100+2500+attention+300+1.5*4*(0.5+2.05), 200+5*0.5+4*2.05+3.15
+	onBusy.ttft, onBusy.tpot = 300+2500+attention+200/2+1.5*4*(0.5+2.05), 200+5*0.5+4*2.05+3.15
 	onBusy.bs, onBusy.b = 4, 1
 	alike(t, onBusy, costOf(m, asked, busy), "busy")
 
@@ -96,7 +96,7 @@ func TestCostsByHand(t *testing.T) {
 	// Where no request is this router's own, all are of the usual size.
 	m.learned.common.size.add(3000, 1)
 	theirs := onBusy
-	theirs.ttft, theirs.tpot = 100+2000+attention+300+1.5*4*(0.5+3), 200+5*0.5+4*3+3.15
+	theirs.ttft, theirs.tpot = 300+2000+attention+200/2+1.5*4*(0.5+3), 200+5*0.5+4*3+3.15
 	alike(t, theirs, costOf(m, asked, endpick.Candidate{PrefixTokens: 1000, Running: 4}), "others run")
 
 	// The first token of a response that does not stream has no extra weight.
@@ -109,7 +109,7 @@ func TestCostsByHand(t *testing.T) {
 	held := idle
 	held.PrefixTokens = 3000
 	m = newMarginal(Config{})
-	alike(t, cost{w: 5, ttft: 100 + 1 + 3000.5/30_000 + 300, n: 300, tpot: 200 + s, s: s, fk: 1 + 3000.5/30_000, c: 1, again: 1}, costOf(m, asked, held), "held")
+	alike(t, cost{w: 5, ttft: 300 + 1 + 3000.5/30_000, n: 300, tpot: 200 + s, s: s, fk: 1 + 3000.5/30_000, c: 1, again: 1}, costOf(m, asked, held), "held")
 }
 
 // What is multiplied with all that: pace, crowding, arrivals, the price of computing again.

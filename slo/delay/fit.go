@@ -3,7 +3,7 @@ package delay
 // The amounts that time depends on. A latency is their sum, each multiplied by a
 // coefficient of the kind of server, in milliseconds.
 const (
-	requests  = iota // that begin
+	requests  = iota // that begin: their own step, as far as computing their tokens does not hide it
 	tokens           // prompt tokens to be computed
 	attention        // pairs of such a token and an earlier one: attention
 	steps            // decoding steps
@@ -21,7 +21,7 @@ type amounts [parts]float64
 // long as some hundred prompt tokens, and attention costs as much as the rest at
 // some ten thousand tokens.
 var proportions = amounts{
-	requests: 100, tokens: 1, attention: 1.0 / 30_000, steps: 200, batches: 0.5, contexts: 1.0 / 1000,
+	requests: 300, tokens: 1, attention: 1.0 / 30_000, steps: 200, batches: 0.5, contexts: 1.0 / 1000,
 }
 
 // scaled returns the proportions for a given time per prompt token.

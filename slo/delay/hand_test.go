@@ -119,10 +119,10 @@ func TestUnitsOfExplanations(t *testing.T) {
 }
 
 // The prior of every coefficient is scaled by how long prompt tokens take, by the proportions: here
-// 100 + 1,000 + 1.5 · 200 of them take 280 ms.
+// 300 + 1,000 + 200/2 of them take 280 ms.
 func TestTheScaleOfPriors(t *testing.T) {
 	m := newMarginal(Config{})
-	m.learned.label(kindName{}, &amounts{requests: 1, tokens: 1000, steps: 1.5}, 280)
+	m.learned.label(kindName{}, &amounts{requests: 1, tokens: 1000, steps: 0.5}, 280)
 	assert.InDelta(t, 0.2, m.learned.token.or(0), 1e-9)
 	for i, v := range m.learned.common.each[:blocked] {
 		assert.InEpsilon(t, 0.2*proportions[i], v, 1e-6)

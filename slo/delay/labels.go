@@ -77,7 +77,7 @@ func (l *learned) decoded(ev *endpick.Event, r *lease, e *endpoint, completed bo
 	if k := l.kinds.known[r.name]; completed && k != nil && k.labels > 0 {
 		if e2e, ok := ev.E2E(); ok {
 			each := k.each[steps] + k.each[batches] + k.each[contexts]*r.size
-			l.compare((n+1)*each+k.each[tokens]*r.fresh, milliseconds(e2e), r.vote)
+			l.compare(k.each[requests]+k.each[tokens]*r.fresh+n*each, milliseconds(e2e), r.vote)
 		}
 	}
 	l.compareTo(e, r, now, &x, took, func(k *kind) *bound { return &k.slow })

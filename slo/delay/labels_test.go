@@ -88,12 +88,12 @@ func TestLabelsOfStreams(t *testing.T) {
 	a := d.route(1000, 20, true) // 1,010 tokens on average
 	d.at(1)
 	x := d.label(requests, 1, a.FirstToken)
-	d.check("first token of A", amounts{requests: 1, tokens: 1000, attention: 1000 * 500, steps: 1.5}, x)
+	d.check("first token of A", amounts{requests: 1, tokens: 1000, attention: 1000 * 500}, x)
 	d.at(2)
 	b := d.route(500, 40, true) // 520
 	d.at(3)
 	x = d.label(requests, 1, b.FirstToken)
-	d.check("first token of B", amounts{requests: 1, tokens: 500, attention: 500 * 250, steps: 1.5, batches: 1.5, contexts: 1.5 * 1000}, x)
+	d.check("first token of B", amounts{requests: 1, tokens: 500, attention: 500 * 250, steps: 0.5, batches: 1.5, contexts: 1.5 * 1000}, x)
 
 	d.at(5)
 	x = d.label(steps, 10, func() { a.Done(endpick.Outcome{OutputTokens: 11}) })
@@ -106,7 +106,7 @@ func TestLabelsOfStreams(t *testing.T) {
 	assert.InDelta(t, 1000, d.m.learned.first.or(0), 1e-6)
 	assert.InDelta(t, 5000, d.m.learned.whole.or(0), 1e-6)
 	k := d.m.learned.kinds.known[kindName{model: "m"}]
-	alone := 11*(k.each[steps]+k.each[batches]+k.each[contexts]*1010) + 1000*k.each[tokens]
+	alone := k.each[requests] + 1000*k.each[tokens] + 10*(k.each[steps]+k.each[batches]+k.each[contexts]*1010)
 	assert.InEpsilon(t, alone, d.m.learned.idle.or(0), 1e-9)
 
 	d.at(6)
@@ -140,7 +140,7 @@ func TestLabelsBesideOthers(t *testing.T) {
 		l := d.route(1000, 20, true)
 		d.at(1)
 		x := d.label(requests, 1, l.FirstToken)
-		d.check("first token", amounts{requests: 1, tokens: 1000, attention: 5e5, steps: 1.5, batches: 1.5 * 3, contexts: 1.5 * 3 * max(usual, 1)}, x)
+		d.check("first token", amounts{requests: 1, tokens: 1000, attention: 5e5, steps: 0.5, batches: 1.5 * 3, contexts: 1.5 * 3 * max(usual, 1)}, x)
 		d.at(2)
 		x = d.label(steps, 10, func() { l.Done(endpick.Outcome{OutputTokens: 11}) })
 		d.check("the rest", amounts{steps: 10, batches: 10 * 4, contexts: 10 * (1010 + 3*cmp.Or(usual, 1010))}, x)
@@ -202,7 +202,7 @@ func TestIdleTimes(t *testing.T) {
 			continue
 		}
 		k := d.m.learned.kinds.known[kindName{model: "m"}]
-		assert.InEpsilon(t, 11*(k.each[steps]+k.each[batches]+k.each[contexts]*1005.5)+400*k.each[tokens], d.m.learned.idle.or(0), 1e-9)
+		assert.InEpsilon(t, k.each[requests]+400*k.each[tokens]+10*(k.each[steps]+k.each[batches]+k.each[contexts]*1005.5), d.m.learned.idle.or(0), 1e-9)
 		assert.InDelta(t, 2000, d.m.learned.whole.or(0), 1e-6)
 	}
 }
@@ -217,7 +217,7 @@ func TestLabelsOfStreamsWithoutFirstToken(t *testing.T) {
 	d.at(9)
 	x := d.label(requests, 1, func() { l.Done(endpick.Outcome{OutputTokens: 31}) })
 	d.check("label", amounts{
-		requests: 1, tokens: 600, attention: 600 * 300, steps: 1.5 + 30, batches: 1.5*3 + 30*4, contexts: 1.5*3*500 + 30*(3*500+615),
+		requests: 1, tokens: 600, attention: 600 * 300, steps: 0.5 + 30, batches: 1.5*3 + 30*4, contexts: 1.5*3*500 + 30*(3*500+615),
 	}, x)
 }
 
@@ -234,7 +234,7 @@ func TestLabelsOfStreamsThatAreHeldBack(t *testing.T) {
 	held := d.route(600, 30, true)
 	assert.Equal(t, 1.0, decoding())
 	x := d.label(requests, 1, func() { l.Done(endpick.Outcome{OutputTokens: 31}) })
-	d.check("as of a whole response", amounts{requests: 1, tokens: 600, attention: 600 * 300, steps: 31.5, batches: 30, contexts: 30 * 615}, x)
+	d.check("as of a whole response", amounts{requests: 1, tokens: 600, attention: 600 * 300, steps: 30, batches: 30, contexts: 30 * 615}, x)
 
 	d.at(10)
 	assert.NotZero(t, d.label(requests, 1, func() { held.Tokens(8) }), "a few may come together")
@@ -297,7 +297,7 @@ func TestLabelsOfWholeResponses(t *testing.T) {
 	d.at(9)
 	x := d.label(requests, 1, func() { l.Done(endpick.Outcome{OutputTokens: 31}) })
 	// A decodes beside it all the time, with 1,010 tokens.
-	d.check("beside A", amounts{requests: 1, tokens: 600, attention: 600 * 300, steps: 1.5 + 30, batches: 1.5 + 30*2, contexts: 1.5*1000 + 30*(1010+615)}, x)
+	d.check("beside A", amounts{requests: 1, tokens: 600, attention: 600 * 300, steps: 0.5 + 30, batches: 1.5 + 30*2, contexts: 1.5*1000 + 30*(1010+615)}, x)
 	assert.InDelta(t, 8000, d.m.learned.common.decoding.or(0), 1e-6)
 	assert.InDelta(t, 615, d.m.learned.common.size.or(0), 1e-6)
 	const keep = 1 - 1.0/memory
@@ -309,13 +309,13 @@ func TestLabelsOfWholeResponses(t *testing.T) {
 	x = d.label(requests, 1, func() { l.Done(endpick.Outcome{OutputTokens: 31}) })
 	// A guess of 30 turned out to be 31, which adds to the correct one assumed at the start.
 	ratio := (8*keep + 31/30.) / (8*keep + 1)
-	d.check("alone", amounts{requests: 1, tokens: 600, attention: 600 * 300, steps: 31.5, batches: 30, contexts: 30 * (600 + 15*ratio)}, x)
+	d.check("alone", amounts{requests: 1, tokens: 600, attention: 600 * 300, steps: 30, batches: 30, contexts: 30 * (600 + 15*ratio)}, x)
 	for name, o := range map[string]endpick.Outcome{
 		"canceled": {Status: endpick.Canceled, OutputTokens: 31}, "failed": {Status: endpick.Failed, OutputTokens: 31}, "of unknown length": {},
 	} {
 		assert.Zero(t, d.whole(30, o), name)
 	}
-	none := amounts{requests: 1, tokens: 600, attention: 600 * 300, steps: 1.5}
+	none := amounts{requests: 1, tokens: 600, attention: 600 * 300}
 	d.check("of no length, like an embedding", none, d.whole(1, endpick.Outcome{}))
 	assert.Zero(t, d.whole(0, endpick.Outcome{}), "its length is not known")
 	d.check("of no length, by its usage", none, d.whole(0, endpick.Outcome{InputTokens: 600}))
@@ -330,7 +330,7 @@ func TestWhoDoesNotStreamIsThere(t *testing.T) {
 	b := d.route(600, 30, false) // 615
 	d.at(1)
 	x := d.label(requests, 1, a.FirstToken)
-	d.check("first token of A", amounts{requests: 1, tokens: 1000, attention: 1000 * 500, steps: 1.5}, x)
+	d.check("first token of A", amounts{requests: 1, tokens: 1000, attention: 1000 * 500}, x)
 	d.at(3)
 	c := d.route(200, 40, false) // 220
 	d.at(5)
@@ -341,10 +341,10 @@ func TestWhoDoesNotStreamIsThere(t *testing.T) {
 	for _, l := range d.m.leases.All() {
 		l.crowded = false // there was a prompt to compute when they came
 	}
-	x = d.label(steps, 1.5+30, func() { b.Done(endpick.Outcome{OutputTokens: 31}) })
+	x = d.label(steps, 0.5+30, func() { b.Done(endpick.Outcome{OutputTokens: 31}) })
 	// Beside A from the first second to the fifth, and C from the third to the ninth; behind A's prompt.
 	d.check("B", amounts{
-		requests: 1, tokens: 1600 + 1000 + 200, attention: 1000*500 + 600*300 + 1000*500 + 200*100, steps: 1.5 + 30, batches: 1.5*1 + 30*(9+4+6)/9., contexts: 1.5*1000 + 30*(9*615+4*1010+6*220)/9.,
+		requests: 1, tokens: 1600 + 1000 + 200, attention: 1000*500 + 600*300 + 1000*500 + 200*100, steps: 0.5 + 30, batches: 1.5*1 + 30*(9+4+6)/9., contexts: 1.5*1000 + 30*(9*615+4*1010+6*220)/9.,
 	}, x)
 	d.at(11)
 	c.Done(endpick.Outcome{Status: endpick.Canceled, OutputTokens: 5})

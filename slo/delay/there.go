@@ -63,8 +63,8 @@ func (d *decision) end() {
 //
 // B is the batch that those who come back later will typically be in: the square of the mean
 // of roots. It is much smaller than the mean where a few servers are overfull; with the
-// mean, it would look no worse to stay there. W counts no more
-// requests at a server than this router has there, whatever its report says.
+// mean, it would look no worse to stay there. W counts no more requests at a server than
+// this router has there, whatever its report says.
 func (d *decision) survey() {
 	var roots, waiting int64
 	for i := range d.candidates {
@@ -132,8 +132,8 @@ type view struct {
 	step         amounts // of a decoding step beside the requests that are there
 }
 
-// firstSteps is how many decoding steps pass before a first token besides the
-// prompt's own: half of the current one, and the one that produces it.
+// firstSteps is in how many steps those who are there delay a first token: half of the current
+// one, and the one that computes the prompt.
 const firstSteps = 1.5
 
 // compute returns how much has to be computed for a request of whose prompt so many
@@ -162,7 +162,8 @@ func (v *view) look(req *endpick.Request, c *endpick.Candidate, e *endpoint, k *
 	if e != nil {
 		v.first[attention] += e.pairs
 	}
-	v.first[steps], v.first[batches], v.first[contexts] = firstSteps, firstSteps*there, firstSteps*there*held
+	v.first[steps] = min(there, 1) / 2 // nobody waits for the end of a step on an idle server
+	v.first[batches], v.first[contexts] = firstSteps*there, firstSteps*there*held
 	v.first[blocked] = wait(c, v.fresh+queued, k)
 	beside := min(there, places(c)-1)
 	v.step[steps], v.step[batches], v.step[contexts] = 1, beside+1, beside*held+v.size
