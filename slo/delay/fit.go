@@ -17,9 +17,9 @@ type amounts [parts]float64
 
 // proportions are assumed before there are measurements: each coefficient
 // relative to that of a prompt token. They are ratios of operations and bytes
-// common to transformers, not times: reading the weights for a step takes as
-// long as some hundred prompt tokens, and attention costs as much as the rest at
-// some ten thousand tokens.
+// common to transformers, not times: reading the weights for a step, of which a
+// request begins with one, takes as long as some hundred prompt tokens, and attention
+// costs as much as the rest at some ten thousand tokens.
 var proportions = amounts{
 	requests: 300, tokens: 1, attention: 1.0 / 30_000, steps: 200, batches: 0.5, contexts: 1.0 / 1000,
 }
