@@ -27,8 +27,7 @@ import (
 //     quorum of votes, of which half are forgotten then. Where the size of the engine's cache
 //     is not known, the limit is a guess, rather too high: it may fall by a half.
 //   - It rises again by a sixteenth of itself, without any vote, whenever as much as an
-//     eighth of the limit was used and hardly a vote was against it; and at once where the
-//     engine had more than was expected.
+//     eighth of the limit was used and hardly a vote was against it.
 //
 // So a flush or a restart of the engine, which looks like too little room for a while, is
 // forgotten, and an engine without a cache is trusted less and less. What is known only from
@@ -57,7 +56,6 @@ const (
 	noVote voteKind = iota
 	had             // room for more than its age
 	lacked          // room for at most its age
-	more            // more room than the capacity
 )
 
 const (
@@ -100,8 +98,6 @@ func (c *cache) vote(l *lease, req *endpick.Request, o *endpick.Outcome) {
 	missing, most := l.proven-there, slack+l.proven/8
 	v := vote{epoch: c.ages.newest, tenant: a.tenant.name}
 	switch {
-	case there-l.matched > most:
-		v.kind = more
 	case l.proven > 0 && missing <= most:
 		v.kind, v.age = had, min(l.age, capacity-1)
 	case l.proven > 0 && float64(missing-most) > grain/req.TokensPerBlock():
@@ -126,17 +122,11 @@ func (t *trust) review(c *cache) {
 		}
 	}
 	capacity := c.capacity()
-	best, raise := capacity, 0
 	against, others := t.against(capacity)
-	fewest := against
+	best, fewest := capacity, against
 	for _, v := range t.votes {
-		switch {
-		case v.kind == more:
-			raise++
-		case v.kind == lacked && v.age < capacity:
-			if n, _ := t.against(v.age); n < fewest {
-				best, fewest = v.age, n
-			}
+		if n, _ := t.against(v.age); v.kind == lacked && v.age < capacity && n < fewest {
+			best, fewest = v.age, n
 		}
 	}
 	gain := against - fewest
@@ -145,7 +135,7 @@ func (t *trust) review(c *cache) {
 	}
 	t.unmoved += max(capacity/16, 1)
 	switch {
-	case gain-raise >= quorum:
+	case gain >= quorum:
 		slowest := capacity / 2
 		if c.size.whole {
 			slowest = capacity - capacity/8
@@ -154,7 +144,7 @@ func (t *trust) review(c *cache) {
 			t.learned = next
 			t.lowered++
 		}
-	case t.learned > 0 && (raise-gain >= quorum || t.unmoved >= c.size.blocks/8 && against <= 1):
+	case t.learned > 0 && t.unmoved >= c.size.blocks/8 && against <= 1:
 		if t.learned += max(t.learned/16, 1); t.learned >= c.size.blocks {
 			t.learned = 0
 		}
@@ -163,7 +153,7 @@ func (t *trust) review(c *cache) {
 	}
 	t.unmoved = 0
 	for i, v := range t.votes {
-		if v.kind == more || v.kind == had && v.age >= c.capacity() || i%2 == 0 {
+		if v.kind == had && v.age >= c.capacity() || i%2 == 0 {
 			t.votes[i] = vote{}
 		}
 	}

@@ -19,7 +19,6 @@ func TestTrustReview(t *testing.T) {
 		learned     int
 		unmoved     int
 		had, lacked byAge
-		more        int
 		want        int
 	}{
 		{name: "no votes", want: 1600},
@@ -46,9 +45,6 @@ func TestTrustReview(t *testing.T) {
 		{name: "not before", learned: 800, unmoved: 149, want: 800},
 		{name: "not against votes", learned: 800, unmoved: 199, lacked: byAge{500: 2}, want: 800},
 		{name: "with a single one", learned: 800, unmoved: 199, lacked: byAge{500: 1}, want: 850},
-		{name: "at once where the engine had more", learned: 800, more: 4, lacked: byAge{500: 1}, want: 850},
-		{name: "the engine had more", lacked: byAge{800: 5}, more: 3, want: 1600},
-		{name: "for more, but not enough", learned: 800, more: 3, lacked: byAge{500: 2}, want: 800},
 		{name: "to the limit", learned: 1590, unmoved: 200, want: 1600},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -66,7 +62,6 @@ func TestTrustReview(t *testing.T) {
 			for age, n := range tc.lacked {
 				cast(lacked, age, n)
 			}
-			cast(more, 0, tc.more)
 			before := c.capacity()
 			c.trust.review(c)
 			assert.Equal(t, tc.want, c.capacity())
@@ -97,12 +92,12 @@ func TestTrustReview(t *testing.T) {
 	}
 }
 
-// When the capacity moves, every other vote is forgotten, and those that ask for more, or
-// have nothing to say any more.
+// When the capacity moves, every other vote is forgotten, and those that have nothing to
+// say any more.
 func TestTrustKeepsHalfOfTheVotes(t *testing.T) {
 	c := &cache{size: size{1600, true}}
 	votes := []vote{
-		{kind: lacked, age: 100}, {kind: lacked, age: 101}, {kind: lacked, age: 102}, {kind: lacked, age: 1500}, {kind: lacked, age: 103}, {kind: more},
+		{kind: lacked, age: 100}, {kind: lacked, age: 101}, {kind: lacked, age: 102}, {kind: lacked, age: 1500}, {kind: lacked, age: 103}, {kind: had, age: 1500},
 		{kind: had, age: 50}, {kind: had, age: 51}, {kind: had, age: 1399}, {kind: had, age: 1399}, {kind: had, age: 1400}, {kind: had, age: 1400},
 	}
 	for i := range votes {
@@ -207,8 +202,6 @@ func (d *fixture) ages(kind voteKind) votes {
 	}
 	return ages
 }
-
-func (d *fixture) more() int { return d.ages(more)[0] }
 
 // prompt is n blocks that are unique to a number.
 func prompt(number, n int) []uint64 {
@@ -380,15 +373,6 @@ func TestTrustVotesOfATenant(t *testing.T) {
 	assert.Equal(t, 5, count())
 }
 
-func TestTrustMoreThanExpected(t *testing.T) {
-	d := newFixture(t, 1600)
-	d.fill(0, 1)
-	d.done(d.routed(prompt(7, 100)), 8*16)
-	assert.Zero(t, d.more(), "within the slack")
-	d.done(d.routed(prompt(8, 100)), 9*16)
-	assert.Equal(t, 1, d.more())
-}
-
 // Where the length of the prompt was a guess, what the engine reports is scaled by how far it
 // was off, and so is the grain; not if nothing was guessed, or nothing is known.
 func TestTrustScalesGuessedTokens(t *testing.T) {
@@ -491,7 +475,6 @@ func TestTrustVotesOfResponses(t *testing.T) {
 		cached int // blocks, of 50 of the prompt and 100 of the response
 		had    votes
 		lacked votes
-		more   int
 	}{
 		// The conversation is 1,050 blocks old.
 		{name: "all there", cached: 150, had: votes{1050: 1}, lacked: votes{}},
@@ -499,7 +482,7 @@ func TestTrustVotesOfResponses(t *testing.T) {
 		{name: "nearly", cached: 36, had: votes{1050: 1}, lacked: votes{}},            // 8 and an eighth of 50 may be missing
 		{name: "half of the prompt", cached: 25, had: votes{}, lacked: votes{925: 1}}, // the first of 125 missing ones was 925 old
 		{name: "nothing", cached: 0, had: votes{}, lacked: votes{900: 1}},
-		{name: "more than both", cached: 170, had: votes{}, lacked: votes{}, more: 1},
+		{name: "more than both", cached: 170, had: votes{1050: 1}, lacked: votes{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			d := newFixture(t, 1600)
@@ -509,7 +492,6 @@ func TestTrustVotesOfResponses(t *testing.T) {
 			d.cache().trust.grain.tokens = 16
 			d.done(d.routed(all), 16*tc.cached)
 			d.voted(tc.had, tc.lacked)
-			assert.Equal(t, tc.more, d.more())
 		})
 	}
 
