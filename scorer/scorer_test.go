@@ -229,14 +229,6 @@ func TestFieldsOutOfRangeAreRefused(t *testing.T) {
 
 func filter(f endpick.Filter) endpick.Policy { return endpick.Policy{Filters: []endpick.Filter{f}} }
 
-// Their state depends on the handles of one router's endpoints.
-func TestStagesWithStateBelongToOneRouter(t *testing.T) {
-	for _, p := range []endpick.Policy{only(scorer.RoundRobin()), only(scorer.NoHitLRU()), filter(scorer.Hotspot(scorer.HotspotConfig{}))} {
-		require.NoError(t, router(p, 1).SetPolicy(p), "again in the same")
-		assert.ErrorAs(t, rig.Err(endpick.New(endpick.Config{Policy: p})), new(*endpick.ConfigError))
-	}
-}
-
 func TestRoundRobinRotates(t *testing.T) {
 	r := router(only(scorer.RoundRobin()), 4)
 	var first []string

@@ -16,13 +16,10 @@ func TestStagesBelongToOneRouter(t *testing.T) {
 	h := rig.Must(slo.NewHeadroom(slo.HeadroomConfig{}))
 	fit := endpick.Policy{Scorers: []endpick.Weighted{{Scorer: rig.Must(slo.NewBestFit(slo.BestFitConfig{Headroom: h})), Weight: 1}}}
 	require.NoError(t, rig.Err(endpick.New(endpick.Config{Policy: fit})))
-	warm := endpick.Policy{Filters: []endpick.Filter{rig.Must(slo.NewWarmup(slo.WarmupConfig{}))}}
-	require.NoError(t, rig.Err(endpick.New(endpick.Config{Policy: warm})))
 	for name, p := range map[string]endpick.Policy{
 		"the same scorer": fit,
 		"a tier":          {Filters: []endpick.Filter{rig.Must(slo.NewTier(slo.TierConfig{Headroom: h}))}},
 		"an admitter":     {Admitters: []endpick.Admitter{slo.NewLatencyAdmitter(h)}},
-		"a warm-up":       warm,
 	} {
 		assert.ErrorAs(t, rig.Err(endpick.New(endpick.Config{Policy: p})), new(*endpick.ConfigError), name)
 	}
