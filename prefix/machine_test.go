@@ -262,18 +262,3 @@ func checkIndex(t *rapid.T) {
 		"":       m.check,
 	})
 }
-
-// A response for which there is no room leaves everything as it is.
-func TestNoRoomForAResponse(t *testing.T) {
-	x := rig.Must(NewIndex(IndexConfig{MaxBytes: leastMaxBytes, TenantShare: 0.0001}))
-	for slot := range uint32(2) {
-		e := endpick.Event{
-			Lease: endpick.LeaseRef{Slot: slot, Generation: 1}, Request: &endpick.Request{Blocks: []uint64{1, 2}, InputTokens: 33},
-			Candidate: &endpick.Candidate{Endpoint: &endpick.Endpoint{}, Ref: endpick.EndpointRef{Generation: 1}},
-		}
-		observer{x}.Routed(&e)
-		observer{x}.Done(&e, &endpick.Outcome{Blocks: []uint64{1, 2, 3}})
-		require.NoError(t, x.check())
-		require.Zero(t, x.pending)
-	}
-}

@@ -39,7 +39,6 @@ func TestTenantPushesOutItsOwn(t *testing.T) {
 	assert.Equal(t, 1000, s.Stats().Endpoints[0].Held, "and what is free is anybody's")
 }
 
-// A tenant above its share gives way to others.
 func TestTenantGivesWay(t *testing.T) {
 	for share, want := range map[float64]int{0: 500, 0.25: 250, 1: 1000} {
 		t.Run(fmt.Sprint("share=", share), func(t *testing.T) {
@@ -167,24 +166,6 @@ func TestMemoryComesBackAfterAFlood(t *testing.T) {
 	assert.Greater(t, pairs(100_000), fresh*95/100)
 }
 
-// A request that needs memory keeps its own prompt: older prompts go.
-func TestMemoryOldestFirst(t *testing.T) {
-	s := newShelf(t, 1, prefix.IndexConfig{MaxBytes: 1 << 20, BlocksPerEndpoint: 1 << 20})
-	var prompts [][]uint64
-	for range 300 {
-		prompts = append(prompts, s.fresh(1000))
-		s.serve(0, "", prompts[len(prompts)-1]...)
-		require.Equal(t, 16_000, s.match(prompts[len(prompts)-1]...)[0])
-	}
-	n := s.found(0, prompts)
-	assert.Greater(t, n, 80)
-	assert.Equal(t, n, s.found(0, prompts[300-n:]), "the newest ones")
-	assert.Zero(t, s.found(0, prompts[:300-n]))
-	for _, p := range prompts[:300-n-1] {
-		require.Zero(t, s.match(p...)[0])
-	}
-}
-
 // A request keeps its own prompt when other endpoints' blocks fill the memory.
 func TestMemoryIsTakenFromOthers(t *testing.T) {
 	for _, share := range []float64{0.5, 1} {
@@ -228,21 +209,6 @@ func TestBoundFollowsTheEndpoint(t *testing.T) {
 	s.end(s.begin(0, "", s.fresh(10)...), endpick.Failed)
 	assert.Equal(t, [2]int{100, 100}, [2]int{s.Stats().Endpoints[0].Held, s.Stats().Endpoints[0].Bound})
 	s.end(e, endpick.Completed)
-	assert.Equal(t, [2]int{30, 30}, [2]int{s.Stats().Endpoints[0].Held, s.Stats().Endpoints[0].Bound})
-}
-
-// A request that was routed before has its response remembered within the new limit.
-func TestBoundDoesNotGoBack(t *testing.T) {
-	s := newShelf(t, 1, prefix.IndexConfig{})
-	s.fleet[0].Endpoint.KVTokens = 1600
-	prompt := s.fresh(10)
-	e := s.begin(0, "", prompt...)
-	s.FirstToken(e)
-	smaller := *s.fleet[0].Endpoint
-	smaller.KVTokens = 480
-	s.fleet[0].Endpoint = &smaller
-	s.serveAll(0, "", 3, 10)
-	s.answer(e, endpick.Completed, append(prompt, s.fresh(40)...)...)
 	assert.Equal(t, [2]int{30, 30}, [2]int{s.Stats().Endpoints[0].Held, s.Stats().Endpoints[0].Bound})
 }
 
