@@ -654,7 +654,6 @@ func TestWhatIsWrongWithAList(t *testing.T) {
 	assert.Len(t, router.Endpoints(), 3, "it is not taken over")
 }
 
-// The default resolver is the program's.
 func TestTheProgramsResolver(t *testing.T) {
 	z := zoneOf("10.0.0.1")
 	z.services = []net.SRV{{Target: "a.", Port: 1}}

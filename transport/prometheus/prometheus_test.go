@@ -521,7 +521,6 @@ func TestConcurrently(t *testing.T) {
 	assert.LessOrEqual(t, len(labels(gather(t, m), "model")), 3)
 }
 
-// Timing a prediction allocates nothing.
 func TestPredictionsAllocateNothing(t *testing.T) {
 	m := newMetrics()
 	p := m.Predictor(slow{})

@@ -499,7 +499,6 @@ func text(s string) func() (int, io.Reader) {
 	return func() (int, io.Reader) { return 200, strings.NewReader(s) }
 }
 
-// Engines' answers and how they are interpreted.
 func TestAnswersOfEngines(t *testing.T) {
 	const render, old, llama = path + "/render", "/tokenize", "/apply-template"
 	status := func(code int) func() (int, io.Reader) {
@@ -701,7 +700,6 @@ func TestCallsMakeRoom(t *testing.T) {
 	assert.True(t, s.RestUntil.IsZero())
 }
 
-// A request to an engine ends with its call.
 func TestRequestsEndWithTheirCall(t *testing.T) {
 	hangs := &http.Client{Transport: rig.RoundTrip(func(r *http.Request) (*http.Response, error) {
 		select {

@@ -240,11 +240,3 @@ func TestAnyText(t *testing.T) {
 		require.NotEqual(t, p.Hash, plain(other, text).Hash)
 	})
 }
-
-func BenchmarkSketch(b *testing.B) {
-	text := strings.Repeat("The quick brown fox jumps over the lazy dog at 10:30, request 6ba7b810-9dad-11d1.\n", 1<<20/82)
-	b.SetBytes(int64(len(text)))
-	for b.Loop() {
-		sketch.New(prefix.Key{}, false).Message(&prefix.Message{Role: "user", Parts: []prefix.Part{{Content: text}}}, 0)
-	}
-}

@@ -434,7 +434,6 @@ func saidOf(u usage) (s figuresSaid) {
 	return s
 }
 
-// Usage of several choices in one stream covers all of them.
 func TestUsageOfSeveralChoices(t *testing.T) {
 	w := newTalk(t)
 	o := w.answer(w.ask("/v1/chat/completions", `{"model":"m","n":2,"stream":true,"messages":[{}]}`, nil), EventStream,
