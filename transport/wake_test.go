@@ -91,7 +91,7 @@ func TestWakeTheMute(t *testing.T) {
 
 // A server that does not wake up is waited for no longer than that may take, however often it is tried.
 func TestAsleepForGood(t *testing.T) {
-	w := newWorld(t, transport.Config{LoadTimeout: 1100 * time.Millisecond, Wake: func(*endpick.Endpoint) {}}, "127.0.0.1:1")
+	w := newWorld(t, transport.Config{LoadTimeout: 1500 * time.Millisecond, Wake: func(*endpick.Endpoint) {}}, "127.0.0.1:1")
 	w.limited(t, func(e *endpick.Endpoint) { e.WakeTime = time.Second })
 	_, _, err := w.do(t, post(t, chatPath, chatAtOnce))
 	assert.Equal(t, http.StatusServiceUnavailable, transport.StatusOf(err), err)
