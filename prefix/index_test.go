@@ -164,6 +164,33 @@ func TestIndexMatchIsAtMostTheMemory(t *testing.T) {
 	}
 }
 
+func TestIndexEndpointsAreIndependent(t *testing.T) {
+	s := newShelf(t, 3, prefix.IndexConfig{})
+	for slot := range 3 {
+		s.route(slot, 1, 2, 3)
+	}
+	s.EndpointRemoved(s.fleet[1].Ref)
+	assert.Equal(t, []int{48, 0, 48}, s.match(1, 2, 3))
+	s.EndpointRemoved(s.fleet[1].Ref)
+	s.route(1, 1, 2) // was pending when the endpoint was removed
+	assert.Equal(t, []int{48, 0, 48}, s.match(1, 2, 3))
+
+	s.fleet[1].Ref.Generation++
+	assert.Equal(t, []int{48, 0, 48}, s.match(1, 2, 3), "another endpoint in the same slot")
+	s.route(1, 1, 2)
+	assert.Equal(t, []int{48, 32, 48}, s.match(1, 2, 3))
+	old := s.fleet[1].Ref
+	old.Generation--
+	s.EndpointRemoved(old)
+	assert.Equal(t, []int{48, 32, 48}, s.match(1, 2, 3), "late news of the one before")
+
+	// A router with another policy meanwhile has not notified the index of the removal.
+	s.fleet[0].Ref.Generation += 2
+	s.route(0, 1)
+	assert.Equal(t, []int{16, 32, 48}, s.match(1, 2, 3))
+	assert.Equal(t, 6, s.Stats().Pairs)
+}
+
 // The limit is on real bytes: many endpoints with nothing in common.
 func TestIndexBytes(t *testing.T) {
 	const most = 2 << 20

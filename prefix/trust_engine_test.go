@@ -60,6 +60,28 @@ func TestTrustLearnsTheGrain(t *testing.T) {
 	}
 }
 
+func TestTrustThirtyOneZeros(t *testing.T) {
+	for _, tenants := range []int{1, 31} {
+		t.Run(fmt.Sprint("tenants=", tenants), func(t *testing.T) {
+			d := newFixture(t, 10_000)
+			for i := range 166 {
+				d.done(d.routed(prompt(i, 60)), 0)
+			}
+			for i := range 31 {
+				d.tenant = fmt.Sprint(i % tenants)
+				d.done(d.routed(prompt(i, 60)), 0)
+			}
+			assert.Greater(t, d.capacity(), 6500)
+			// And up again, without a report from the engine.
+			d.tenant = ""
+			for i := range 1000 {
+				observer{d.x}.Done(d.routed(prompt(1000+i, 60)), &endpick.Outcome{})
+			}
+			assert.Equal(t, 10_000, d.capacity())
+		})
+	}
+}
+
 // One tenant whose prompts are never cached does not reduce another's room.
 func TestTrustIsolatesTenants(t *testing.T) {
 	d := newFixture(t, 2000)

@@ -162,6 +162,41 @@ func TestStoredResponsesAreFoundAgain(t *testing.T) {
 	w.ok(t, post(t, "/v1/responses", turn(`,"previous_response_id":"resp_a"`)))
 }
 
+// A client that reconnects to the stream of a background response, or cancels it, reaches
+// the server that computes it.
+func TestAResponseThatGoesOnIsFoundAgain(t *testing.T) {
+	background := func(id string) handler {
+		return func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+			if r.URL.Path == "/v1/responses" {
+				return hangs("data: {\"type\":\"response.created\",\"response\":{\"id\":\"resp_"+id+"\",\"status\":\"queued\"}}\n\n")(w, r, nil)
+			}
+			fmt.Fprint(w, id)
+			return true
+		}
+	}
+	w := newWorld(t, transport.Config{Describe: func(in *http.Request, _ []byte, req *endpick.Request) {
+		if in.URL.Path == "/v1/responses" {
+			req.Exclude = []string{"a"} // the server for everything else
+		}
+	}}, startEngine(t, background("a")).URL, startEngine(t, background("b")).URL, startEngine(t, background("c")).URL)
+	resp := rig.Must(w.client.Do(post(t, "/v1/responses", `{"model":"m","input":"x","stream":true,"background":true}`)))
+	first := make([]byte, 256)
+	n := rig.Must(resp.Body.Read(first))
+	_, id, _ := strings.Cut(string(first[:n]), "resp_")
+	for _, left := range []bool{false, true} {
+		if left {
+			require.NoError(t, resp.Body.Close())
+			w.idle(t)
+		}
+		for _, path := range []string{"GET ?stream=true&starting_after=0", "GET ", "POST /cancel"} {
+			method, rest, _ := strings.Cut(path, " ")
+			req := rig.Must(http.NewRequest(method, "http://gateway/v1/responses/resp_"+id[:1]+rest, nil))
+			_, body := w.ok(t, req)
+			assert.Equal(t, id[:1], body, path)
+		}
+	}
+}
+
 // A client with a wrong key gets the engine's own refusal, not a server failure,
 // which it would retry.
 func TestRefusedModelsAreRefused(t *testing.T) {
