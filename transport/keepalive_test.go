@@ -362,7 +362,7 @@ func TestHoldingHasLimits(t *testing.T) {
 	(<-answers).Body.Close()
 	leave()
 	answers, leave = ask(60)
-	require.Eventually(t, func() bool { return e.requests.Load() == 1+66+60 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return e.requests.Load() >= 1+66+60 }, time.Minute, time.Millisecond)
 	time.Sleep(200 * time.Millisecond)
 	assert.Empty(t, answers, "nothing of those that have left counts any more")
 	leave()
