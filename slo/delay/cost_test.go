@@ -121,13 +121,13 @@ func TestFactorsByHand(t *testing.T) {
 	l.idle.add(1000, 1)
 	l.whole.add(4000, 1)
 	l.first.add(100, 1)
-	l.common.decoding.add(800, 1)
+	l.common.decoding.add(3100, 1) // 32 times in all: 2⁵
 	now := nanoseconds(start)
 	for range 40 {
 		l.common.arrivals.add(now) // in ten seconds, on two servers
 	}
 	want := plain
-	want.c, want.w, want.again, want.coming = 2, 1+3, 3*2000, 40/10_000./2*plain.fk/2
+	want.c, want.w, want.again, want.coming = 2, 1+8, 3*2000, 40/10_000./2*plain.fk/2
 	alike(t, want, costOf(m, asked, busy), "learned")
 
 	// A server that is slower than its kind is so in everything.
@@ -258,7 +258,7 @@ func TestCostTwin(t *testing.T) {
 			e += 1 - min(free/float64(req.InputTokens-c.PrefixTokens+300), 1)
 		}
 		e /= float64(len(cs))
-		c, w, b := math.Sqrt(min(max(whole, 1), 10)), 1+math.Sqrt((first+rest)/first), math.Pow(roots/float64(len(cs)), 2)
+		c, w, b := math.Sqrt(min(max(whole, 1), 10)), 1+math.Pow((first+rest)/first, 0.6), math.Pow(roots/float64(len(cs)), 2)
 		at := req.At(start, 1, 1)
 		var least cost
 		scores, why, sums := make([]float64, len(cs)), make([]string, len(cs)), []float64(nil)

@@ -14,7 +14,7 @@ type Config struct {
 	// FirstTokenWeight is how many milliseconds of decoding a millisecond of waiting for
 	// the first token of a stream counts as. At 1, whole responses are as short as
 	// possible; the larger it is, the sooner they begin, and the later they end. Zero:
-	// measured, as 1 + √(E2E / TTFT), between adding up milliseconds and adding up
+	// measured, as 1 + (E2E / TTFT)^0.6, between adding up milliseconds and adding up
 	// relative delays.
 	FirstTokenWeight float64
 	// MaxKinds bounds the number of pairs of served model and variant that are

