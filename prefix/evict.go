@@ -29,17 +29,22 @@ type size struct {
 }
 
 // free is how many tokens of its memory no request uses, as the engine reports; +Inf: unknown. A
-// report may be old, or count what is only cached: without other routers, no more is in use than
-// what this one's requests need.
+// report does not know what prompts that wait or are being computed will take: as long as all of them fit,
+// no less is in use. And it may be old, or count what is only cached: without other routers, no more is
+// in use than what this one's requests need.
 func (c *cache) free(at *endpick.Candidate, block float64) float64 {
 	if at.Reported&endpick.KVUsageSignal == 0 || at.Endpoint.KVTokens <= 0 {
 		return math.Inf(1)
 	}
-	used := at.KVUsage * float64(at.Endpoint.KVTokens)
+	all := float64(at.Endpoint.KVTokens)
+	used, prompts := at.KVUsage*all, float64(c.ages.busy+c.pending)*block
+	if prompts <= all {
+		used = max(used, prompts)
+	}
 	if at.BatchSize() <= float64(at.InFlight.Requests) {
 		used = min(used, float64(c.ages.busy+c.besides(at, block))*block)
 	}
-	return float64(at.Endpoint.KVTokens) - used
+	return all - used
 }
 
 // pendingBytes is the most memory that a block takes: its hash, in a slice that may be a

@@ -156,6 +156,9 @@ func TestIndexMatchIsAtMostTheMemory(t *testing.T) {
 		{1600, 1, 100, 1, 0, 960},    // no other router's: the 480 that this one's need
 		{1600, 1, 100, 1, 1000, 448}, // and the 62 blocks that it has generated
 		{1600, 1, 65, 1, 1200, 880},  // at most what is reported
+		{1000, 1, 10, 2, 0, 840},     // but no less than the 480 that these prompts need,
+		{480, 1, 10, 2, 0, 320},
+		{470, 1, 10, 2, 0, 743}, // if all of them fit
 	} {
 		at.Endpoint.KVTokens, at.KVUsage, at.Running = tc.size, float64(tc.usage)/100, float64(tc.requests)
 		at.Reported = endpick.KVUsageSignal * endpick.Signals(tc.reported)

@@ -18,7 +18,7 @@ type cost struct {
 	bs      float64 // requests that are there
 	fk      float64 // F·k: the time to compute its new tokens
 	c       float64 // by how much delays multiply
-	coming  float64 // λ·k·F/2: requests that will wait for that, of those who come meanwhile
+	coming  float64 // λ·min(k·F/2, E2E): requests that will wait for that, of those who come meanwhile
 	again   float64 // F·e·k̄: the time to compute again what has to leave the cache
 	b       float64 // requests beside whoever computes that again
 	waiting float64 // W·(F+n)/K: requests that wait for memory, each for the part that this one takes
@@ -53,7 +53,7 @@ func (d *decision) cost(c *endpick.Candidate, x *cost) {
 	x.ttft, x.tpot = d.predicted(c)
 	x.s = d.step * d.pace
 	x.fk = (d.kind.each[tokens]*f + d.kind.each[attention]*pairs) * d.pace
-	x.coming = d.rate * x.fk / 2
+	x.coming = d.rate * min(x.fk/2, d.whole)
 	x.again = f * d.lacking * d.again
 	if all := float64(c.Endpoint.KVTokens); all > 0 {
 		x.waiting = d.waiting * min((f+d.n)/all, 1)
@@ -110,7 +110,7 @@ func digits(v float64) string {
 // text is the cost, what makes it higher than the least one, and all that it is made of:
 //
 //	costs 17300 ms, 1204 above the least, most for the requests there: its first token 918, its other tokens 13110,
-//	the requests there 2480, … = w 8.2 · TTFT 112 + n 300 · TPOT 43.7 + n · s 0.21 · BS 19 + F·k 61.2 · c 1.1 · (BS + λ·k·F/2 0.3) +
+//	the requests there 2480, … = w 8.2 · TTFT 112 + n 300 · TPOT 43.7 + n · s 0.21 · BS 19 + F·k 61.2 · c 1.1 · (BS + λ·min(k·F/2, E2E) 0.3) +
 //	F·e·k̄ 0 · (c · B 12.4 + w) + n · TPOT · w · W·(F+n)/K 0
 func (x *cost) text(unit string, goes []string, least *cost) string {
 	text := fmt.Sprintf("costs %s %s", digits(x.sum()), unit)
@@ -127,7 +127,7 @@ func (x *cost) text(unit string, goes []string, least *cost) string {
 		text += fmt.Sprintf("%c %s %s", ":,,,,,"[i], partNames[i], digits(part))
 	}
 	text += fmt.Sprintf(
-		" = w %.3g · TTFT %s + n %.3g · TPOT %s + n · s %.3g · BS %.3g + F·k %s · c %.3g · (BS + λ·k·F/2 %.3g) + "+
+		" = w %.3g · TTFT %s + n %.3g · TPOT %s + n · s %.3g · BS %.3g + F·k %s · c %.3g · (BS + λ·min(k·F/2, E2E) %.3g) + "+
 			"F·e·k̄ %s · (c · B %.3g + w) + n · TPOT · w · W·(F+n)/K %.3g",
 		x.w, digits(x.ttft), x.n, digits(x.tpot), x.s, x.bs, digits(x.fk), x.c, x.coming, digits(x.again), x.b, x.waiting,
 	)

@@ -57,7 +57,7 @@ func TestTheFormulaByHand(t *testing.T) {
 	x := cost{w: 3, ttft: 100, n: 20, tpot: 10, s: 0.5, bs: 7, fk: 40, c: 2, coming: 0.5, again: 60, b: 5, waiting: 0.25}
 	assert.InDelta(t, 300+200+70+40*2*7.5+60*(2*5+3)+20*10*3*0.25, x.sum(), 1e-9)
 	parts := "its first token 300, its other tokens 200, the requests there 630, those to come 40, what it evicts 780, those who wait for memory 150 = " +
-		"w 3 · TTFT 100 + n 20 · TPOT 10 + n · s 0.5 · BS 7 + F·k 40 · c 2 · (BS + λ·k·F/2 0.5) + F·e·k̄ 60 · (c · B 5 + w) + n · TPOT · w · W·(F+n)/K 0.25"
+		"w 3 · TTFT 100 + n 20 · TPOT 10 + n · s 0.5 · BS 7 + F·k 40 · c 2 · (BS + λ·min(k·F/2, E2E) 0.5) + F·e·k̄ 60 · (c · B 5 + w) + n · TPOT · w · W·(F+n)/K 0.25"
 	assert.Equal(t, "costs 2100 ms: "+parts, x.text("ms", nil, &x))
 	least := x
 	least.ttft -= 1e-4
@@ -230,8 +230,9 @@ func TestCostTwin(t *testing.T) {
 		first, rest, whole, again := positive("first", 1e4), positive("rest", 1e5), positive("whole", 20), positive("again", 2)
 		l.first.add(first, 1)
 		l.common.decoding.add(rest, 1)
-		l.idle.add(1, 1)
-		l.whole.add(max(whole, 1), 1)
+		idle := positive("idle", 1000)
+		l.idle.add(idle, 1)
+		l.whole.add(max(whole, 1)*idle, 1)
 		l.again.add(again, 1)
 		l.common.labels = 1
 		arrivals := rapid.IntRange(0, 50).Draw(t, "arrivals")
@@ -277,7 +278,7 @@ func TestCostTwin(t *testing.T) {
 			if memory := float64(cs[i].Endpoint.KVTokens); memory > 0 {
 				takes = min((f+300)/memory, 1)
 			}
-			want := w*1000 + 300*1 + 300*s*bs + f*(k*c*(bs+lambda*k*f/2)+e*again*(c*b+w)) + 300*1*w*waiting/float64(len(cs))*takes
+			want := w*1000 + 300*1 + 300*s*bs + f*(k*c*(bs+lambda*min(k*f/2, max(whole, 1)*idle))+e*again*(c*b+w)) + 300*1*w*waiting/float64(len(cs))*takes
 			var x cost
 			d.cost(&cs[i], &x)
 			require.InEpsilon(t, want, x.sum(), 1e-3)

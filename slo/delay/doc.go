@@ -8,7 +8,7 @@
 //
 // The cost of a candidate, in milliseconds, is
 //
-//	w·TTFT + n·TPOT + n·s·BS + F·[ k·c·(BS + λ·k·F/2) + e·k̄·(c·B + w) ] + n·TPOT·w·W·(F + n)/K
+//	w·TTFT + n·TPOT + n·s·BS + F·[ k·c·(BS + λ·min(k·F/2, E2E)) + e·k̄·(c·B + w) ] + n·TPOT·w·W·(F + n)/K
 //
 // The first two are the request's own latency. BS requests are there: each waits
 // s longer for each of the n tokens, and for the F new tokens to be computed, as

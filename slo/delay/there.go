@@ -16,6 +16,7 @@ type decision struct {
 	n          float64 // expected tokens of the response
 	w, c       float64
 	again      float64 // k̄
+	whole      float64 // mean E2E; +Inf: not known
 	b          float64 // typical batch size
 	waiting    float64 // W: how many of this router's requests wait for memory at each of them, on average
 
@@ -45,7 +46,7 @@ func (m *marginal) decide(req *endpick.Request, candidates []endpick.Candidate) 
 	l := &m.learned
 	d.m, d.req, d.candidates, d.now = m, req, candidates, nanoseconds(req.Now())
 	d.n, d.w = l.lengths.of(req), m.weight(req)
-	d.c, d.again = l.crowding(), l.again.or(l.common.each[tokens])
+	d.c, d.again, d.whole = l.crowding(), l.again.or(l.common.each[tokens]), l.whole.or(math.Inf(1))
 	return d
 }
 
