@@ -40,9 +40,9 @@ func newLogger(w io.Writer, l *logSettings) *slog.Logger {
 type requestLog struct {
 	log   *slog.Logger
 	which string // all, failed or none
-	// strangers and warnings limit the lines caused by clients without a key, or with
-	// invalid headers.
-	strangers, warnings few
+	// Each limits lines that clients cause: without a key, with invalid headers, and with requests that are refused
+	// or given up, of no tenant.
+	strangers, warnings, faults few
 }
 
 // ended logs a request that has ended: what the client got, and why.
@@ -54,6 +54,16 @@ func (l *requestLog) ended(r *transport.Observation) {
 	failed := r.Status != endpick.Completed.String()
 	if l.which == "none" || l.which == "failed" && !failed {
 		return
+	}
+	more := 0
+	if l.which == "failed" && r.Status != endpick.Failed.String() {
+		faults, ok := &l.faults, false
+		if t := tenantOf(r.In.Context()); t != nil {
+			faults = &t.faults
+		}
+		if more, ok = faults.next(time.Now()); !ok {
+			return
+		}
 	}
 	level := slog.LevelInfo
 	if failed && r.Status != endpick.Canceled.String() {
@@ -82,7 +92,7 @@ func (l *requestLog) ended(r *transport.Observation) {
 	add(r.Tenant != "", "tenant", r.Tenant)
 	add(tried != "", "earlier", tried)
 	add(failed && why != nil, "error", why)
-	l.log.Log(context.Background(), level, "request", attributes...)
+	l.log.Log(context.Background(), level, "request", append(attributes, unlogged(more)...)...)
 }
 
 // heldMillis is how long the request waited in the gateway; 0: less than a millisecond.

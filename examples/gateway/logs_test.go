@@ -86,7 +86,7 @@ func TestHintsForEnginesThatAnswer(t *testing.T) {
 	}
 }
 
-// An unauthorized client can't fill the log; what a tenant is refused is there.
+// Clients can't fill the log with what they do wrong; what a server or the gateway does is there.
 func TestFewLinesAreLogged(t *testing.T) {
 	var f few
 	now := time.Unix(1000, 0)
@@ -100,7 +100,7 @@ func TestFewLinesAreLogged(t *testing.T) {
 	assert.Equal(t, []any{15 - maxFew, true}, next(time.Second))
 	assert.Equal(t, []any{0, true}, next(0), "the clock was set back")
 
-	g := newTestGateway(t, "endpoints: [{url: "+newBackend(t).URL+"}]\ntenants: {ann: {keys: ["+annsKey+"]}}\n")
+	g := newTestGateway(t, "endpoints: [{url: "+newBackend(t).URL+"}]\n"+annAndBob)
 	var lines rig.Output
 	g.requests.log = newLogger(&lines, &logSettings{Level: "info"})
 	g.requests.which = "none"
@@ -111,6 +111,13 @@ func TestFewLinesAreLogged(t *testing.T) {
 		require.Equal(t, 401, askGateway(g, "/v1/chat/completions").Code)
 	}
 	assert.Less(t, strings.Count(lines.String(), "\n"), 1000)
+	g.requests.which = "failed"
+	for range 1000 {
+		require.Equal(t, 400, askFor(g, "/v1/chat/completions", "{", "X-Api-Key", annsKey).Code)
+	}
+	require.Equal(t, 400, askFor(g, "/v1/chat/completions", "{", "X-Api-Key", bobsKey).Code)
+	assert.Less(t, strings.Count(lines.String(), "tenant=ann"), 1000)
+	assert.Contains(t, lines.String(), "tenant=bob", "one tenant's mistakes do not hide another's")
 	g.stopping.Store(true)
 	require.Equal(t, 503, askGateway(g, "/v1/chat/completions", "X-Api-Key", annsKey).Code)
 	assert.Regexp(t, `status=failed http=503 .* tenant=ann`, lines.String())

@@ -32,6 +32,7 @@ type tenant struct {
 	// reading is how many bytes of bodies are being read: those that its quota would refuse are
 	// read first.
 	reading atomic.Int64
+	faults  few // limits the lines of the log
 }
 
 // maxReading is how many bodies of the greatest length a tenant may send at a time.
