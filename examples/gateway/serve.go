@@ -86,7 +86,8 @@ func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
 		}
 	}
 
-	pages := &http.Server{Handler: g.admin, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, ErrorLog: server.ErrorLog}
+	pages := &http.Server{Handler: notRebound(g.admin, admin.Addr()), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute}
+	pages.ErrorLog = server.ErrorLog
 	defer pages.Close()
 	at := url.URL{Scheme: "http", Host: l.Addr().String()}
 	if s.TLS != nil {

@@ -288,7 +288,7 @@ func (g *gateway) admit(origins []string, next http.Handler) http.Handler {
 			if r.Header.Get("Upgrade") != "" {
 				asked.Method = http.MethodPost // a GET is taken for harmless
 			}
-			if rebound(r) || pages.Check(&asked) != nil {
+			if r.Header.Get("Origin") != "" && rebound(r) || pages.Check(&asked) != nil {
 				g.refuse(w, r, http.StatusForbidden, "a page of an origin that the gateway's origins do not name", "", "Vary", "Origin")
 				return
 			}
@@ -311,10 +311,26 @@ func (g *gateway) admit(origins []string, next http.Handler) http.Handler {
 	})
 }
 
-// rebound reports whether a page may have made its name lead here. Sec-Fetch-Site, sent over TLS and to localhost, rules it out.
+// notRebound refuses what pages ask of an address that only this machine reaches, by a name of theirs.
+func notRebound(next http.Handler, at net.Addr) http.Handler {
+	if tcp, ok := at.(*net.TCPAddr); !ok || !tcp.IP.IsLoopback() {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if rebound(r) {
+			http.Error(w, "a page may have made this name lead here: ask for localhost or an IP address", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// rebound reports whether a page may have made its name lead here. Sec-Fetch-Site, sent over TLS and to localhost, rules
+// it out; Docker has a name for its host that ends in .internal.
 func rebound(r *http.Request) bool {
 	host := (&url.URL{Host: r.Host}).Hostname()
-	return r.Header.Get("Origin") != "" && r.Header.Get("Sec-Fetch-Site") == "" && host != "localhost" && net.ParseIP(host) == nil
+	known := host == "" || host == "localhost" || strings.HasSuffix(host, ".internal") || net.ParseIP(host) != nil
+	return !known && r.Header.Get("Sec-Fetch-Site") == ""
 }
 
 // refuse answers with an error in the format of the API, and one more header. It counts like any

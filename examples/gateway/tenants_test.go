@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -179,6 +180,17 @@ func TestOnlyNamedPagesCallWithoutKeys(t *testing.T) {
 			w = send(g, "GET", tc.at+"/v1/realtime?model=m", "", append(tc.with, "Connection", "Upgrade", "Upgrade", "websocket")...)
 			require.Equal(t, refused, w.Code == http.StatusForbidden, "%v, %s: %d", tc.with, origins, w.Code)
 		}
+	}
+	c := start(t, "-backend", b.URL)
+	for host, refused := range map[string]bool{"rebound:80": true, "x.localhost.example": true, "localhost:80": false, "[::1]": false, "host.docker.internal": false} {
+		r := rig.Must(http.NewRequest("GET", c.admin+"/debug/endpick", nil))
+		r.Host = host
+		resp := rig.Must(http.DefaultClient.Do(r))
+		_ = resp.Body.Close()
+		require.Equal(t, refused, resp.StatusCode == http.StatusForbidden, "an operator's page, at %s: %d", host, resp.StatusCode)
+		w := httptest.NewRecorder()
+		notRebound(b.Config.Handler, &net.TCPAddr{IP: net.IPv4zero}).ServeHTTP(w, r)
+		require.Equal(t, http.StatusOK, w.Code, "where Prometheus asks for a service's name")
 	}
 }
 
