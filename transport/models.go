@@ -21,8 +21,9 @@ import (
 )
 
 const (
-	// modelsTimeout is how long engines may take to answer.
+	// modelsTimeout is how long engines may take to answer, modelsGrace how long after another has.
 	modelsTimeout = 5 * time.Second
+	modelsGrace   = time.Second
 	// maxModelSources is how many engines are asked, maxModelCalls how many at one time
 	// for all clients, maxModelsBytes the length of one's list, and maxModels how many
 	// models are listed.
@@ -108,7 +109,9 @@ func (t *Transport) union(in *http.Request, list dialect.List) (*models, error) 
 	for i, e := range ask {
 		asked.Go(func() {
 			defer t.d.guard(in, "Config.Base")
-			answers[i] = t.modelsOf(ctx, in, list, e)
+			if answers[i] = t.modelsOf(ctx, in, list, e); answers[i].err == nil {
+				time.AfterFunc(modelsGrace, cancel)
+			}
 		})
 	}
 	asked.Wait()
