@@ -95,7 +95,15 @@ func (s *stage) play(story string) string {
 
 // do executes a command and returns its output.
 func (s *stage) do(words []string) string {
+	understood := slices.Clone(servers)
+	defer func() {
+		for _, w := range words[1:] {
+			key, _, _ := strings.Cut(w, "=")
+			require.Contains(s.t, understood, key, "what is %q in %q?", w, words)
+		}
+	}()
 	value := func(key string) string {
+		understood = append(understood, key)
 		for _, w := range words {
 			if v, ok := strings.CutPrefix(w, key+"="); ok {
 				return v
@@ -134,6 +142,7 @@ func (s *stage) do(words []string) string {
 			InputTokens: tokens, Blocks: s.prompt[:tokens/16], Stream: true,
 			SLO: endpick.SLO{TTFT: duration("ttft"), TPOT: duration("tpot")}, Receipt: new(endpick.Receipt),
 		}
+		understood = append(understood, "sheddable", "cold")
 		if slices.Contains(words, "sheddable") {
 			req.Priority = -1
 		}
