@@ -112,7 +112,6 @@ func (c *Call) allBut(id string) (others []string, found bool) {
 	return others, found
 }
 
-// read reads the request.
 func (t *Transport) read(c *Call, path string) error {
 	in := c.in
 	body, unpacked, err := t.d.readBody(in)
@@ -139,7 +138,6 @@ func (t *Transport) read(c *Call, path string) error {
 	return nil
 }
 
-// describe calls Config.Describe.
 func (t *Transport) describe(c *Call, body []byte) (err error) {
 	if t.config.Describe == nil {
 		return nil

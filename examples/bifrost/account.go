@@ -54,7 +54,6 @@ func (a *Account) GetKeysForProvider(_ context.Context, provider schemas.ModelPr
 	return keys, nil
 }
 
-// key is the key of an endpoint.
 func key(e *endpick.Endpoint) schemas.Key {
 	url := e.Address
 	if !strings.Contains(url, "://") {

@@ -98,7 +98,6 @@ func (f *flight) route(ctx context.Context, without []string) (*transport.Attemp
 	return attempt, nil
 }
 
-// land ends the flight.
 func (f *flight) land() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -224,7 +224,6 @@ func startHearing(ref endpick.EndpointRef, own eventSettings, index *precise.Ind
 	}}, nil
 }
 
-// end ends all subscriptions.
 func (h *hearing) end() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -44,8 +44,7 @@ func (s *settings) validateNames() error {
 	if err == nil {
 		_, err = transport.NewDispatcher(transport.Config{Router: router, Names: s.names()})
 	}
-	var bad *endpick.ConfigError
-	if errors.As(err, &bad) {
+	if bad, ok := errors.AsType[*endpick.ConfigError](err); ok {
 		quoted := strings.TrimSuffix(strings.TrimPrefix(bad.Field, "transport.Config.Names["), "]")
 		name, _ := strconv.Unquote(quoted)
 		return s.bad("names."+name, "%s", bad.Reason)

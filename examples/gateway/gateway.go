@@ -303,7 +303,6 @@ func (t final) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.RoundTripper.RoundTrip(r)
 }
 
-// observe passes on how a request has ended.
 func (g *gateway) observe(r *transport.Observation) {
 	if t := tenantOf(r.In.Context()); t != nil {
 		r.Tenant = t.name // of a request that could not be read, too
@@ -313,7 +312,6 @@ func (g *gateway) observe(r *transport.Observation) {
 	g.requests.ended(r)
 }
 
-// record passes on the record of a request.
 func (g *gateway) record(r recording.Request) {
 	r.Time = asSet(r.Time)
 	g.recent.add(r)

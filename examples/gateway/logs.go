@@ -21,7 +21,6 @@ func (l *logSettings) level() (level slog.Level, err error) {
 	return level, level.UnmarshalText([]byte(l.Level))
 }
 
-// newLogger returns the logger of the settings.
 func newLogger(w io.Writer, l *logSettings) *slog.Logger {
 	level, _ := l.level()
 	options := &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
@@ -223,5 +222,4 @@ func cleanID(id string) string {
 	}, cut(id))
 }
 
-// tenths rounds to a tenth.
 func tenths(v float64) float64 { return math.Round(10*v) / 10 }

@@ -241,7 +241,6 @@ func (c *perModel) Pick(req *endpick.Request, candidates []endpick.Candidate, sc
 	return c.of(req).Picker.Pick(req, candidates, scores)
 }
 
-// perModelPredictor is the predictor of a perModel.
 type perModelPredictor perModel
 
 // Predict implements [endpick.Predictor].

@@ -79,8 +79,7 @@ func (s *settings) validateReplicas() error {
 	}
 	// The replica validates the rest.
 	if _, err := replica.New(r.config(s.hashKey, nil)); err != nil {
-		var bad *endpick.ConfigError
-		if errors.As(err, &bad) {
+		if bad, ok := errors.AsType[*endpick.ConfigError](err); ok {
 			return s.bad("replicas."+strings.ToLower(strings.TrimPrefix(bad.Field, "replica.Config.")), "%s", bad.Reason)
 		}
 		return s.bad("replicas", "%v", err)

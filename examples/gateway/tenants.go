@@ -24,7 +24,6 @@ import (
 	"github.com/rs/cors"
 )
 
-// tenant is a tenant of the settings.
 type tenant struct {
 	name     string
 	priority int         // of its requests
@@ -217,7 +216,6 @@ func protocols(h http.Header) (all []string) {
 	return all
 }
 
-// dropKeys removes a client's keys.
 func dropKeys(h http.Header) {
 	for _, name := range credentials {
 		h.Del(name)

@@ -24,7 +24,6 @@ import (
 	"github.com/endpick/endpick/transport"
 )
 
-// bad returns an error in a field.
 func (s *settings) bad(field, format string, args ...any) error {
 	return s.document.at(field, format, args...)
 }

@@ -72,7 +72,6 @@ func (w *watch) close() error {
 	return w.traces.close()
 }
 
-// follow sets the sources.
 func (w *watch) follow(s prometheus.Sources) {
 	w.sources.Store(&s)
 	w.metrics.Watch(s)

@@ -143,8 +143,7 @@ func left(none *endpick.NoEndpointError) string {
 
 // passed says why a model behind the name that was asked for was passed over.
 func passed(err error) string {
-	var none *endpick.NoEndpointError
-	if errors.As(err, &none) {
+	if none, ok := errors.AsType[*endpick.NoEndpointError](err); ok {
 		return none.Model + " was passed over: " + left(none)
 	}
 	return "Passed over: " + strings.TrimPrefix(err.Error(), "endpick: ") + "."

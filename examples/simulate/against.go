@@ -46,7 +46,6 @@ type againstRow struct {
 	peer     *peer
 }
 
-// against is the verb.
 func against(args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet(againstUsage, flag.ContinueOnError)
 	all := peers()

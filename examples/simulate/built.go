@@ -38,8 +38,7 @@ func built(name string) verb {
 		program := exec.Command("go", append([]string{"run", "-C", dir, "./" + live, name}, args...)...)
 		program.Stdout, program.Stderr, program.Env = stdout, stderr, append(os.Environ(), "GOWORK=off")
 		err = program.Run()
-		var exit *exec.ExitError
-		if errors.As(err, &exit) && exit.Exited() {
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.Exited() {
 			return exitStatus(exit.ExitCode())
 		}
 		return err

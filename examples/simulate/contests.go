@@ -169,7 +169,6 @@ func agents(rate float64, requests int) (sim.Workload, error) {
 	return sim.Agents{Scale: 4, Rate: rate, Requests: requests}, nil
 }
 
-// contests returns all contests.
 func contests() []contest {
 	const (
 		tp2  = "qwen3-32b-h100-tp2"

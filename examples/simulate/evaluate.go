@@ -13,7 +13,6 @@ const evaluateUsage = `simulate evaluate [flags]: how well latencies are predict
 The file is read in the order of arrival: the predictor trains on what has been labelled
 by then, refits every 1,000 rows and predicts the next 1,000. The first 1,000 only train.`
 
-// evaluate is the verb of that name.
 func evaluate(args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet(evaluateUsage, flag.ContinueOnError)
 	path := flags.String("csv", "", "the CSV `file` of finished requests, with the columns in samples.go, gzip or not (default: 4,500 synthetic ones)")

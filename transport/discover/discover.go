@@ -195,7 +195,9 @@ func (w *Watcher) ask(ctx context.Context) (list []endpick.Endpoint, err error) 
 			w.config.Fill(e)
 		}
 	}
-	slices.SortStableFunc(list, func(a, b endpick.Endpoint) int { return compare(&a, &b) })
+	slices.SortStableFunc(list, func(a, b endpick.Endpoint) int {
+		return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Address, b.Address), cmp.Compare(a.Rank, b.Rank))
+	})
 	return list, nil
 }
 
@@ -247,8 +249,4 @@ func copied(list []endpick.Endpoint) []endpick.Endpoint {
 		e.Models, e.Adapters, e.Labels = slices.Clone(e.Models), slices.Clone(e.Adapters), maps.Clone(e.Labels)
 	}
 	return list
-}
-
-func compare(a, b *endpick.Endpoint) int {
-	return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Address, b.Address), cmp.Compare(a.Rank, b.Rank))
 }

@@ -139,7 +139,6 @@ func (s *session) keepAlive() {
 	s.node.Each(func(l *protocol.Lease) { l.Mirror.Tokens(0) })
 }
 
-// publish publishes the status.
 func (s *session) publish() {
 	c, now := s.node.Counts(), s.router.Now()
 	st := s.counts

@@ -432,5 +432,4 @@ func (s *Inspector) readEvents(ctx context.Context, e *endpick.Endpoint, f *Fact
 	return err
 }
 
-// badPage is the error of an invalid page.
 func badPage(path string, err error) error { return fmt.Errorf("%w: %s: %w", ErrFormat, path, err) }

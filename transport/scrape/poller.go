@@ -164,7 +164,6 @@ func (p *Poller) guard(f func()) (err error) {
 	return nil
 }
 
-// report reports an error.
 func (p *Poller) report(e *endpick.Endpoint, u string, err error) {
 	if at, err := url.Parse(u); err == nil {
 		u = at.Redacted() // a password in it is for the server only

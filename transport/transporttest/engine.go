@@ -126,7 +126,6 @@ func (c *conn) chunks(texts ...string) {
 
 func (c *conn) end() { c.say("0\r\n\r\n") }
 
-// reset closes the connection with a reset.
 func (c *conn) reset() {
 	if tcp, ok := c.Conn.(*net.TCPConn); ok {
 		tcp.SetLinger(0)

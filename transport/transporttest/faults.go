@@ -84,7 +84,6 @@ func whole(header, body string) func(*conn) {
 	return raw("HTTP/1.1 200 OK\r\n" + header + fmt.Sprintf("Content-Length: %d\r\n\r\n", len(body)) + body)
 }
 
-// connections are faults of connections.
 func connections() []fault {
 	return []fault{
 		{name: "closes the connection before it reads the request", early: true, script: func(*conn) {}},

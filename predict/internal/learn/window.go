@@ -210,11 +210,6 @@ func (w *Window) Forget(column int, value float64) {
 	}
 }
 
-// weight returns the weight of a sample, given the number of newer ones in its bucket.
-func (w *Window) weight(age int32) float64 {
-	return max(leastWeight, math.Exp(-math.Ln2*float64(age)/halfLife))
-}
-
 // AppendTo appends the samples to data, in the order in which they were added, with their
 // weights.
 func (w *Window) AppendTo(data *boost.Data) {
@@ -224,7 +219,7 @@ func (w *Window) AppendTo(data *boost.Data) {
 	for _, e := range w.order() {
 		data.X = append(data.X, w.row(int(e.sample))...)
 		data.Y = append(data.Y, w.y[e.sample])
-		data.W = append(data.W, w.weight(e.age))
+		data.W = append(data.W, max(leastWeight, math.Exp(-math.Ln2*float64(e.age)/halfLife)))
 	}
 }
 
@@ -233,7 +228,7 @@ func (w *Window) row(i int) []float64 {
 	return w.x[i*k : (i+1)*k]
 }
 
-type aged struct{ sample, age int32 }
+type aged struct{ sample, age int32 } // age: how many are newer in its bucket
 
 // order lists the samples in the order in which they were added.
 func (w *Window) order() []aged {

@@ -211,5 +211,4 @@ func (s *eventFilter) release(join []byte) {
 	}
 }
 
-// pass passes on buf[from:to].
 func (s *eventFilter) pass(from, to int) { s.dst = append(s.dst, s.buf[from:to]...) }

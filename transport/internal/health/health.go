@@ -213,7 +213,6 @@ func (e *endpoint) recover(now time.Time) {
 	e.since, e.backoff = now, 0
 }
 
-// postpone postpones the next trial.
 func (e *endpoint) postpone(now time.Time) {
 	e.backoff = max(e.backoff, firstBackoff)
 	e.nextTrial = now.Add(e.backoff)

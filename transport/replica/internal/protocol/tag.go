@@ -33,7 +33,6 @@ func (s *sealer) tag(message []byte) []byte {
 	return s.mac.Sum(s.sum[:0])[:tagBytes]
 }
 
-// seal appends the tag.
 func (s *sealer) seal(message []byte) []byte { return append(message, s.tag(message)...) }
 
 // open returns the message without its tag; false if the tag is wrong.
