@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -281,6 +282,11 @@ func (s *settings) warnings() (all []string) {
 		}
 		if !slices.Contains([]string{"", "vllm", "sglang", "llama.cpp", "ollama"}, own.Engine) {
 			all = append(all, fmt.Sprintf("endpoints[%d].engine: is none of vllm, sglang, llama.cpp and ollama, so streams that break off there end", i))
+		}
+		if w := s.Endpoints[i].Wake; w.given() {
+			if _, err := exec.LookPath(w.Run[0]); err != nil {
+				all = append(all, fmt.Sprintf("endpoints[%d].wake.run: %v", i, err))
+			}
 		}
 		at := fmt.Sprint(strings.Replace(strings.ToLower(strings.TrimSuffix(own.Address, "/")), "://localhost", "://127.0.0.1", 1), own.Ranked, own.Rank)
 		if other, twice := first[at]; twice {

@@ -63,6 +63,8 @@ func TestDocumentedSettings(t *testing.T) {
 	}
 
 	var stdout, stderr bytes.Buffer
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "wakeonlan"), nil, 0o755))
+	t.Setenv("PATH", dir)
 	require.Equal(t, 0, run(t.Context(), []string{"-config", path, "-check"}, &stdout, &stderr), stderr.String())
 	assert.Equal(t, path+" is valid: 3 endpoints, policy marginal-delay, 1 model with settings, 2 tenants\n", stdout.String())
 	assert.Empty(t, stderr.String())
@@ -123,6 +125,7 @@ func TestSettingsThatCanHardlyBeMeant(t *testing.T) {
 		"[{url: http://a/v1}, {url: http://a/v1/chat/completions}, {url: http://a/v12}]": {"endpoints[0].url: has /v1, with which the paths of requests begin: leave it out", "endpoints[1].url: has /v1, with which the paths of requests begin: leave it out"},
 		"[{url: http://a}, {url: http://b}, {url: http://a/}, {id: b, url: HTTP://b}]":   {"endpoints[2]: is the same server as endpoints[0]", "endpoints[3]: is the same server as endpoints[1]"},
 		"[{url: http://a, rank: 0}, {url: http://a, rank: 1}]":                           nil,
+		"[{url: http://a, wake: {run: [wake-nobody], takes: 1s}}]":                       {"endpoints[0].wake.run: exec: \"wake-nobody\": executable file not found in $PATH"},
 	} {
 		assert.Equal(t, want, parsed("endpoints: "+endpoints+"\n").warnings(), endpoints)
 	}
