@@ -56,7 +56,9 @@ func TestOllamaPassesLines(t *testing.T) {
 		require.Equal(t, whole[:strings.LastIndexByte(whole[:end], '\n')+1], string(got))
 		require.Equal(t, `{"error":"it died"}`+"\n", string(m.Break(nil, Problem{Status: 502, Message: "it died"})))
 	}
-	assert.Equal(t, `{"error":"x"}`, string(Problem{Status: 404, Message: "x"}.Body("/api/chat")))
+	for path, own := range map[string]bool{"/api/chat": true, "/base/api/tags": true, "/api/pull": true, "/api/v1/models": false, "/api/completions": false} {
+		assert.Equal(t, own, string(Problem{Status: 404, Message: "x"}.Body(path)) == `{"error":"x"}`, path)
+	}
 }
 
 // Chats have blocks as in other APIs, a turn continues the one before, and options limit the answer.

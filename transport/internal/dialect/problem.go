@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"path"
 	"strconv"
 )
 
@@ -18,7 +19,13 @@ type Problem struct {
 
 // Body returns the problem as a JSON object in the format of the API at this
 // path: Anthropic's, Ollama's, or OpenAI's for all other APIs.
-func (p Problem) Body(path string) []byte { return p.body(apiOf(http.MethodPost, path)) }
+func (p Problem) Body(at string) []byte {
+	of := apiOf(http.MethodPost, at)
+	if of == other && path.Base(path.Dir(at)) == "api" { // what is asked with GET, or not passed on
+		of = ollamaShow
+	}
+	return p.body(of)
+}
 
 func (p Problem) body(of *api) []byte { return p.append(nil, cmp.Or(of.errors, openAIErrors), 0) }
 
