@@ -84,7 +84,6 @@ const (
 	astray
 )
 
-// begin opens an attempt.
 func (c *Call) begin(ctx context.Context, lease endpick.Lease) *Attempt {
 	candidate, _ := lease.Candidate()
 	a := &Attempt{call: c, ctx: ctx, Fallbacks: c.alternatives(lease.Endpoint().ID), ref: candidate.Ref}

@@ -168,7 +168,6 @@ func nameIn(m json.RawMessage, id string) (name string) {
 // namesOf are the names that an endpoint serves; none: it takes any.
 func namesOf(e *endpick.Endpoint) []string { return slices.Concat(e.Models, e.Adapters) }
 
-// listed is an engine's list of models.
 type listed struct {
 	models []json.RawMessage
 	header http.Header // for browsers; nil: there was no list

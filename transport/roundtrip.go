@@ -200,7 +200,6 @@ func (t *Transport) over(out *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// outgoing builds the request for an endpoint.
 func (t *Transport) outgoing(ctx context.Context, c *Call, e *endpick.Endpoint, p *payload) (*http.Request, error) {
 	from := c.in.URL
 	if c.query != "" {

@@ -304,7 +304,6 @@ func (q *Queue[T]) NextExpiry() (time.Time, bool) {
 	return e.expires, true
 }
 
-// insert puts an entry into its band.
 func (q *Queue[T]) insert(e *entry[T]) {
 	if e.band.waiting.Len() == 0 {
 		q.bands.ReplaceOrInsert(e.band)

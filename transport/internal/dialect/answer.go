@@ -43,7 +43,6 @@ type piece struct {
 	text []byte // or the arguments
 }
 
-// on takes an event.
 func (a *answer) on(e *event) {
 	if !a.wanted {
 		return

@@ -216,7 +216,6 @@ func (c *Call) Meter(lease endpick.Lease, clock func() time.Time) *Meter {
 // bytes. Names end up in tables, logs and metrics.
 const maxName = 256
 
-// checkNames refuses invalid names.
 func checkNames(req *endpick.Request) error {
 	for _, f := range [...]struct{ field, name string }{
 		{"model", req.Model}, {"adapter", req.Adapter}, {SessionHeader, req.Session}, {"tenant", req.Tenant},

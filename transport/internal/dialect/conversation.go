@@ -148,7 +148,6 @@ func (p *promptReader) writeContent(m *prefix.Message, content, images []byte) {
 	}
 }
 
-// writeResult adds the result of a tool.
 func (p *promptReader) writeResult(id, content []byte) {
 	m := prefix.Message{Role: "tool", ToolCallID: plain(id), Parts: p.results[:0]}
 	p.writeContent(&m, content, nil)

@@ -152,7 +152,6 @@ func withoutAttribution(m *prefix.Message) {
 	}
 }
 
-// write adds a message.
 func (p *promptReader) write(m *prefix.Message) {
 	if m.Role == "system" || m.Role == "developer" {
 		withoutAttribution(m)

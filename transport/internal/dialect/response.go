@@ -132,7 +132,6 @@ func (r *response) read(data []byte, isError bool) {
 	}
 }
 
-// on takes an event.
 func (r *response) on(e event) {
 	r.data.known, r.data.odd = true, r.data.odd || e.odd
 	switch e.kind {
@@ -179,7 +178,6 @@ func (r *response) on(e event) {
 	}
 }
 
-// choose makes a choice the current one.
 func (r *response) choose(index int) {
 	if r.last != nil && r.most <= 1 {
 		return

@@ -69,7 +69,6 @@ func readResponsesBody(to *response, body []byte) {
 	to.on(event{kind: ends, all: true, id: field(body, "id"), value: body})
 }
 
-// readOutput adds the output of a response.
 func readOutput(p *promptReader, response []byte) bool {
 	output := field(response, "output")
 	thought, calls := false, false

@@ -240,7 +240,6 @@ func (a Attempt) tryAgain(now time.Time) {
 	}
 }
 
-// fade reduces the weight of old outcomes.
 func (e *endpoint) fade(now time.Time) {
 	for now.Sub(e.fadedAt) >= outcomesHalve && e.good+e.bad > 1e-3 {
 		e.good, e.bad, e.fadedAt = e.good/2, e.bad/2, e.fadedAt.Add(outcomesHalve)
