@@ -165,7 +165,7 @@ func ErrorBody(path string, status int, code, message string) []byte {
 //	other   api_error                            api_error
 //
 // The code is the status unless the table says otherwise. All APIs except
-// Anthropic's use OpenAI's format.
+// Anthropic's and Ollama's use OpenAI's format.
 //
 // If the queue has dropped the request, Retry-After is the time that it has
 // waited, from a second to a minute; if an [endpick.Admitter] has refused it, what
