@@ -117,17 +117,19 @@ func TestFactorsByHand(t *testing.T) {
 	m := newMarginal(Config{})
 	plain := costOf(m, asked, busy)
 	l := &m.learned
+	now := nanoseconds(start)
+	for range 40 {
+		l.common.arrivals.add(now) // in ten seconds, on two servers
+	}
+	coming := 40 / 10_000. / 2 * plain.fk / 2
+	assert.InEpsilon(t, coming, costOf(m, asked, busy).coming, 1e-9, "however long they wait, while nobody knows how long a response takes")
 	l.again.add(3, 1)
 	l.idle.add(1000, 1)
 	l.whole.add(4000, 1)
 	l.first.add(100, 1)
 	l.common.decoding.add(3100, 1) // 32 times in all: 2⁵
-	now := nanoseconds(start)
-	for range 40 {
-		l.common.arrivals.add(now) // in ten seconds, on two servers
-	}
 	want := plain
-	want.c, want.w, want.again, want.coming = 2, 1+8, 3*2000, 40/10_000./2*plain.fk/2
+	want.c, want.w, want.again, want.coming = 2, 1+8, 3*2000, coming
 	alike(t, want, costOf(m, asked, busy), "learned")
 
 	// A server that is slower than its kind is so in everything.
