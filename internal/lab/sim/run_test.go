@@ -3,7 +3,6 @@ package sim
 import (
 	"encoding/json"
 	"math"
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -331,11 +330,11 @@ func (w *witness) share(id string, from, to time.Duration) float64 {
 }
 
 // shareOfASlowServer makes one of four servers ten times as slow from the first minute to the third.
-func shareOfASlowServer(t *testing.T, policy string, work Workload, seed uint64) *witness {
+func shareOfASlowServer(t *testing.T, policy string, work Workload) *witness {
 	profile := rig.Must(engine.ProfileByName("llama-3.1-8b-h100"))
 	w := &witness{epoch, map[string][]time.Duration{}}
 	r := rig.Must(newRun(Config{
-		Fleet: Fleet(4, engine.Config{Profile: profile}), Workload: work, Seed: seed,
+		Fleet: Fleet(4, engine.Config{Profile: profile}), Workload: work, Seed: 1,
 		Router: func() (endpick.Config, error) {
 			c, err := all.ByName(policy)
 			if policy == "predicted-latency" { // without its goroutine
@@ -368,14 +367,9 @@ func (s *slowing) Take() Request {
 
 // While it is slow it gets a tenth of the requests at most, after ten seconds, and a minute after its
 // recovery, or two where conversations have gone elsewhere, it has its share again: under every preset
-// that looks at load or latency, whether it is known from short responses, from long ones, or wanted
-// for its cache. With ENDPICK_LONG, under all presets, with three seeds.
+// that looks at load or latency; under those that learn also if it is known from long responses, or wanted
+// for its cache.
 func TestASlowServerRecovers(t *testing.T) {
-	long := os.Getenv("ENDPICK_LONG") != ""
-	seeds := uint64(1)
-	if long {
-		seeds = 3
-	}
 	length := func(mean float64) Length { return Length{Mean: mean, Std: mean / 4} }
 	alone := Conversations{Groups: 1 << 16, UsersPerGroup: 1, Turns: 1, Question: Length{Mean: 800, Std: 400, Shape: LogNormal, Max: 4000}}
 	short, chat := alone, alone
@@ -395,19 +389,17 @@ func TestASlowServerRecovers(t *testing.T) {
 				continue
 			case policy == "predicted-latency" && rig.Race: // its trees take a minute
 				continue
-			case name != "short" && !learns && !long:
+			case name != "short" && !learns:
 				continue
 			}
-			for seed := range seeds {
-				w := work.Conversations
-				w.Arrivals, w.Duration = ConstantRate(work.rate), work.again+20*time.Second
-				seen := shareOfASlowServer(t, policy, w, seed+1)
-				const id = "server-001"
-				slow, well := seen.share(id, 70*time.Second, 3*time.Minute), seen.share(id, work.again, work.again+time.Minute)
-				t.Logf("%s, %s: while it is slow %.1f %%, in the minute after %.1f %%, then %.1f %%", name, policy, 100*slow, 100*seen.share(id, 3*time.Minute, 4*time.Minute), 100*well)
-				require.LessOrEqual(t, slow, 0.1)
-				require.GreaterOrEqual(t, well, 0.25*3/4)
-			}
+			w := work.Conversations
+			w.Arrivals, w.Duration = ConstantRate(work.rate), work.again+20*time.Second
+			seen := shareOfASlowServer(t, policy, w)
+			const id = "server-001"
+			slow, well := seen.share(id, 70*time.Second, 3*time.Minute), seen.share(id, work.again, work.again+time.Minute)
+			t.Logf("%s, %s: while it is slow %.1f %%, in the minute after %.1f %%, then %.1f %%", name, policy, 100*slow, 100*seen.share(id, 3*time.Minute, 4*time.Minute), 100*well)
+			require.LessOrEqual(t, slow, 0.1)
+			require.GreaterOrEqual(t, well, 0.25*3/4)
 		}
 	}
 }
