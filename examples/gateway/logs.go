@@ -39,8 +39,8 @@ func newLogger(w io.Writer, l *logSettings) *slog.Logger {
 type requestLog struct {
 	log   *slog.Logger
 	which string // all, failed or none
-	// Each limits lines that clients cause: without a key, with invalid headers, and with requests that are refused
-	// or given up, of no tenant.
+	// These limit the lines that clients cause: those without a key, those with invalid headers, and, where there
+	// are no tenants, those whose requests are refused or given up.
 	strangers, warnings, faults few
 }
 

@@ -118,7 +118,7 @@ func (m *marginal) weight(req *endpick.Request) float64 {
 	case m.config.FirstTokenWeight > 0:
 		return m.config.FirstTokenWeight
 	case l.first.weight == 0 || l.common.decoding.weight == 0:
-		return 1 + 4 // before anything is known: that of ten
+		return 1 + 4 // before anything is known, as with a ratio of ten
 	}
 	// First tokens are learned when they arrive, not at the end of the response: in a growing
 	// queue, that is one response earlier.

@@ -133,8 +133,8 @@ type view struct {
 	step         amounts // of a decoding step beside the requests that are there
 }
 
-// firstSteps is in how many steps those who are there delay a first token: half of the current
-// one, and the one that computes the prompt.
+// firstSteps is the number of steps in which those who are there delay a first token: half of the
+// current one, and the one that computes the prompt.
 const firstSteps = 1.5
 
 // compute returns how much has to be computed for a request of whose prompt so many
