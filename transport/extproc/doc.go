@@ -24,10 +24,10 @@
 //
 //	503  no server can take the request, or none of those that the proxy names
 //	429  an Admitter refused the request
-//	404  no server serves the model
+//	404  no server serves the model, or the path is not passed on
 //	400  the request is not valid
-//	403  the path administers an engine
 //	413  the body is too long
+//	415  it has an unknown Content-Encoding
 //
 // as errors in the format of the request's API; see transport.ErrorResponse.
 package extproc
