@@ -42,7 +42,8 @@ type Config struct {
 	// MaxBodyBytes is the longest request body that is accepted. Bodies are read whole
 	// before the endpoint is chosen. Zero: 32 MiB.
 	MaxBodyBytes int64
-	// MaxAttempts is how many endpoints one request is sent to at most. Zero: 3.
+	// MaxAttempts is how many endpoints one request is sent to at most; after that, it goes on only
+	// while endpoints that were well refuse the connection. Zero: 3.
 	// One: no retries.
 	MaxAttempts int
 	// RetryShare bounds the retries of requests that an endpoint may have

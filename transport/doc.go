@@ -27,8 +27,8 @@
 // continues a text and the request asks for nothing but text; docs/apis.md has the conditions.
 // Otherwise it ends with an error event in the format of its API, and its connection breaks.
 //
-// A refusal (400, 404 and the like) goes to the client. Only if it was that
-// endpoint's second in a row is another endpoint asked, now and then.
+// A refusal (400 and the like) goes to the client. Another endpoint is asked, now and then,
+// if this one may lack the model or the API (404, 405, 501), or has refused two in a row.
 //
 // # Health
 //
@@ -95,9 +95,9 @@
 // # Programs that send requests themselves
 //
 // A gateway with an HTTP client of its own, a proxy that asks which key or address to use
-// or an Envoy ext_proc server uses a [Dispatcher]: it does everything of the above except
-// sending, queueing and records. If your program can use an http.RoundTripper, a Transport
-// is less work.
+// or an Envoy ext_proc server uses a [Dispatcher]: it does everything of the above except sending,
+// queueing, records, resuming streams and lists of models. If your program can use an
+// http.RoundTripper, a Transport is less work.
 //
 //	call, err := d.Read(transport.Incoming{Method: in.Method, Path: in.URL.Path, Header: in.Header, Body: body})
 //	defer call.Close() // nothing stays open, whatever happens

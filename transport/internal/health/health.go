@@ -44,8 +44,8 @@ import (
 //   - An endpoint has failed a request if another has then served it. A request that fails
 //     everywhere counts against none: no client can make an endpoint look unhealthy with what
 //     every engine refuses; see [Suspects].
-//   - A refusal (400, 404 and the like) goes to the client. When an endpoint has refused twice and
-//     served nothing in between, another is asked now and then.
+//   - A refusal (400 and the like) goes to the client. When an endpoint has refused twice and served
+//     nothing in between, or may lack the model or the API, another is asked now and then.
 //   - One that does not have a model is asked for that less, if another has it; see AvoidFor.
 //
 // What holds for all of them:
