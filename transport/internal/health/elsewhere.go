@@ -28,8 +28,8 @@ func (h *Health) report(e *endpoint, failed bool) {
 // Elsewhere records that an endpoint has failed another gateway so many times, and
 // served it so many times. The endpoint is put out if it has sent nothing to anybody
 // here since the first failure: our own observations outweigh reports, because only the
-// path from the other gateway may be broken. A gateway that fails at half of the
-// endpoints is not believed, because it may be unhealthy itself.
+// path from the other gateway may be broken. A gateway that fails at more than half of
+// the endpoints is not believed, because it may be unhealthy itself.
 func (h *Health) Elsewhere(id string, failed, served int) {
 	ref, ok := h.router.Ref(id)
 	if !ok || failed <= 0 || served >= outRatio*failed {
