@@ -313,6 +313,13 @@ func (s *settings) least() []leastSetting {
 		{"limits.body", int64(s.Limits.Body), 1 << 10}, {"limits.header", int64(s.Limits.Header), 1 << 10},
 		{"limits.items", int64(s.Limits.Items), 16}, {"limits.attempts", int64(s.Limits.Attempts), 1},
 	}
+	if q := s.Queue; q != nil {
+		all = append(all, leastSetting{"queue.requests", int64(q.Requests), 1}, leastSetting{"queue.bytes", int64(q.Bytes), 1 << 10},
+			leastSetting{"queue.timeout", int64(q.Timeout), 1})
+	}
+	if r := s.Record; r != nil {
+		all = append(all, leastSetting{"record.max_bytes", int64(r.Bytes), 1 << 10}, leastSetting{"record.files", int64(r.Files), 1})
+	}
 	for i, e := range s.Endpoints {
 		at := fmt.Sprintf("endpoints[%d].", i)
 		all = append(all, leastSetting{at + "max_context", int64(e.Context), 256}, leastSetting{at + "kv_tokens", int64(e.KVTokens), 256})

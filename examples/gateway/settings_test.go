@@ -140,6 +140,7 @@ func TestSettingsThatCanHardlyBeMeant(t *testing.T) {
 	for text, want := range map[string]int{
 		"timeouts: {first_byte: 5ms, stall: 0s, response: 10ms, upgrade: 1ms}": 4, "timeouts: {first_byte: 1s, response: 1s}": 0, "timeouts: {stall: 1s, upgrade: 1s}": 0,
 		"limits: {body: 32, header: 64, items: 0, attempts: 0}": 4, "limits: {body: 1 MiB}": 0,
+		"queue: {requests: 0, bytes: 0, timeout: 0s, tokens: 0}\nrecord: {file: a, max_bytes: 0, files: 0}": 5, "queue: {requests: 1}\nrecord: {file: a}": 0,
 		"engine_key: Bearer sk-of-the-engines": 1, "engine_key: sk-of-the-engines": 0,
 		"endpoints: [{url: http://a, max_context: 32, kv_tokens: 48, engine: vLLM}, {url: http://b, max_context: 4096, engine: vllm}, {url: http://c, kv_tokens: 4096}]": 3,
 	} {
