@@ -93,6 +93,11 @@ func TestSmallFleet(t *testing.T) {
 		_, err := os.Stat(woken)
 		return err == nil
 	}, 10*time.Second, 10*time.Millisecond)
+	for range 2 {
+		g.health.Check(t.Context())
+	}
+	alive, _ := g.health.Alive()
+	assert.Equal(t, []int{0, http.StatusOK}, []int{alive, send(g, "GET", "/readyz", "").Code}, "requests are taken, and wake who sleeps")
 }
 
 // What can't be meant is refused with the line and the name, in the file and on a reload.

@@ -341,13 +341,14 @@ func (g *gateway) describe(trustHeaders bool) func(*http.Request, []byte, *endpi
 	}
 }
 
-// ready answers 200 while some endpoint takes requests and may be alive: at /readyz and, like an engine, at /health.
+// ready answers 200 while some endpoint takes requests and may be alive, or can be woken by one: at /readyz and, like an
+// engine, at /health.
 func (g *gateway) ready(w http.ResponseWriter, _ *http.Request) {
 	if g.leaving.Load() {
 		http.Error(w, "the gateway is stopping", http.StatusServiceUnavailable)
 		return
 	}
-	if alive, of := g.health.Alive(); alive == 0 {
+	if alive, of := g.health.Alive(); alive == 0 && !g.settings.Load().wakes() {
 		http.Error(w, fmt.Sprintf("none of %d endpoints is alive", of), http.StatusServiceUnavailable)
 		return
 	}
