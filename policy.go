@@ -76,7 +76,7 @@ type Policy struct {
 }
 
 // Weighted is a scorer and its share in the combined score. Weights are divided by
-// their sum, so only their ratio matters, and each score is clamped to [0, 1]. A
+// their sum, so only their ratio matters, and each of several scores is clamped to [0, 1]. A
 // weighted sum makes sense for scorers that use that whole range, such as
 // scorer.QueueDepth, scorer.KVUsage and scorer.PrefixAffinity. Next to one of
 // these, tiny scores such as those of scorer.LMetric only break ties.

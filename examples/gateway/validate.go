@@ -200,7 +200,7 @@ func (s *settings) validatePolicies() error {
 	return nil
 }
 
-// maxTenantName is the longest name that a router accepts.
+// maxTenantName is the longest name that the transport accepts.
 const maxTenantName = 256
 
 func (s *settings) validateTenants() error {
