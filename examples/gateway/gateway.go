@@ -254,9 +254,7 @@ func (g *gateway) serveClients(trustHeaders bool, origins []string, price priceS
 	}
 	clients := identified(forPages(origins, g.admit(origins, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if slices.ContainsFunc(r.Header["Via"], func(v string) bool { return strings.Contains(v, g.via) }) {
-			const message = "the request has come back: an endpoint leads to this gateway"
-			g.requests.warn(r, errors.New(message))
-			g.refuse(w, r, http.StatusLoopDetected, message, "", "X-Should-Retry", "false")
+			g.refuse(w, r, http.StatusLoopDetected, "the request has come back: an endpoint leads to this gateway", "", "X-Should-Retry", "false")
 			return
 		}
 		if g.stopping.Load() {
@@ -309,7 +307,7 @@ func (g *gateway) observe(r *transport.Observation) {
 	}
 	r.Time = asSet(r.Time)
 	g.watch.observe(r)
-	g.requests.ended(r)
+	g.requests.ended(r, r.Err)
 }
 
 func (g *gateway) record(r recording.Request) {

@@ -105,7 +105,9 @@ func TestALoopIsCut(t *testing.T) {
 	loop := httptest.NewUnstartedServer(nil)
 	b := newBackend(t)
 	var logged rig.Output
-	g := loggingGateway(t, &logged, plain("random"), endpick.Endpoint{ID: "loop", Address: "http://" + loop.Listener.Addr().String()})
+	s := plain("random")
+	s.Log.Requests = "failed"
+	g := loggingGateway(t, &logged, s, endpick.Endpoint{ID: "loop", Address: "http://" + loop.Listener.Addr().String()})
 	g.stop() // no polls
 	loop.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Via") != "" { // a poll may have been under way
@@ -121,6 +123,8 @@ func TestALoopIsCut(t *testing.T) {
 	require.Equal(t, "false", w.Header().Get("X-Should-Retry"), "SDKs would send it round twice more")
 	require.EqualValues(t, 1, served.Load())
 	require.Contains(t, logged.String(), "the request has come back: an endpoint leads to this gateway")
+	require.Equal(t, http.StatusForbidden, askGateway(g, "/v1/chat/completions", "Origin", "http://other").Code)
+	require.Regexp(t, `status=refused http=403 .* error="a page of an origin that the gateway's origins do not name"`, logged.String())
 	require.Equal(t, http.StatusLoopDetected, send(g, http.MethodGet, "/v1/models", "").Code)
 	require.EqualValues(t, 2, served.Load())
 

@@ -45,8 +45,7 @@ type requestLog struct {
 }
 
 // ended logs a request that has ended: what the client got, and why.
-func (l *requestLog) ended(r *transport.Observation) {
-	why := r.Err
+func (l *requestLog) ended(r *transport.Observation, why error) {
 	if a := r.Last(); why == nil && a != nil {
 		why = a.Err
 	}

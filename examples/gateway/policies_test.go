@@ -176,7 +176,7 @@ func TestRequestLines(t *testing.T) {
 			}
 			return a
 		}}))
-		(&requestLog{log: logger, which: tc.which}).ended(&tc.r)
+		(&requestLog{log: logger, which: tc.which}).ended(&tc.r, tc.r.Err)
 		assert.Equal(t, tc.want, b.String())
 	}
 	var b bytes.Buffer

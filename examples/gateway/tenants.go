@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
+	"errors"
 	"io"
 	"maps"
 	"net"
@@ -347,7 +348,9 @@ func (g *gateway) refuse(w http.ResponseWriter, r *http.Request, status int, mes
 	}
 	if t := tenantOf(r.Context()); t != nil {
 		o.Tenant = t.name
-		g.requests.ended(o)
+	}
+	if status != http.StatusUnauthorized { // of which a line says who it was
+		g.requests.ended(o, errors.New(message))
 	}
 	g.watch.observe(o)
 }
