@@ -41,7 +41,7 @@ type Settings struct {
 	// Pool names what is kept over reloads. Transports of one pool in one
 	// configuration must be equal. Empty: "default".
 	Pool string `json:"pool,omitempty"`
-	// Policy is a preset's name; see [preset.ByName]. Empty: marginal-delay.
+	// Policy is a preset's name; see [all.ByName]. Empty: marginal-delay.
 	Policy    string     `json:"policy,omitempty"`
 	Endpoints []Endpoint `json:"endpoints,omitempty"`
 	// Scrape is how often the servers' /metrics are read for their load.

@@ -13,5 +13,5 @@
 //
 // Servers and client are scripted byte by byte, over TCP, so that only dates and
 // addresses need normalizing before a comparison. Waiting means waiting for what the
-// other side has seen, and for [Patience] at most.
+// other side has seen, and for [Way.Patience] at most.
 package suite
