@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"sort"
 	"sync"
 	"sync/atomic"
 )
@@ -187,6 +188,31 @@ func (f *fleet) get(id string) (member, error) {
 		return member{}, &EndpointError{ID: id, Reason: "is unknown", err: ErrUnknownEndpoint}
 	}
 	return m, nil
+}
+
+// without moves the candidates of a decision, which are ordered by slot, whose ID is not in ids to the
+// front, and returns them.
+func (f *fleet) without(d *decision, ids []string) []Candidate {
+	if len(ids) == 0 {
+		return d.candidates
+	}
+	d.left = append(d.left[:0], make([]bool, len(d.candidates))...)
+	f.mu.Lock()
+	for _, id := range ids {
+		if m, known := f.byID[id]; known {
+			ref := m.state.ref
+			at := sort.Search(len(d.candidates), func(i int) bool { return d.candidates[i].Ref.Slot >= ref.Slot })
+			if at < len(d.candidates) && d.candidates[at].Ref == ref {
+				d.left[at] = true
+			}
+		}
+	}
+	f.mu.Unlock()
+	at := -1
+	return Keep(d.candidates, func(*Candidate) bool {
+		at++
+		return !d.left[at]
+	})
 }
 
 // enter counts a request on an endpoint, unless the endpoint has been removed, or has as many as it may

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -212,14 +211,14 @@ func (r *Router) gather(d *decision) error {
 	d.candidates = d.candidates[:len(d.pool)]
 	reported := r.fill(d.candidates, d.pool, req.now)
 
-	d.candidates = without(d.candidates, req.Exclude)
+	d.candidates = r.fleet.without(d, req.Exclude)
 	d.excluded, d.avoided = len(d.pool)-len(d.candidates), nil
 	d.full, d.short, d.later = 0, 0, 0
 	d.limited = req.Adopted == nil && pools.limited
 	if d.limited {
 		d.keepFitting()
 	}
-	if best := without(d.candidates, req.Avoid); len(best) > 0 {
+	if best := r.fleet.without(d, req.Avoid); len(best) > 0 {
 		d.candidates, d.avoided = best, d.candidates[len(best):]
 	}
 	if d.limited {
@@ -245,22 +244,6 @@ func (r *Router) fill(candidates []Candidate, members []member, now time.Time) S
 		reported &= candidates[i].Reported
 	}
 	return reported
-}
-
-// without moves the candidates whose ID is not in ids to the front, and returns them.
-func without(candidates []Candidate, ids []string) []Candidate {
-	const few = 16
-	switch {
-	case len(ids) == 0:
-		return candidates
-	case len(ids) <= few:
-		return Keep(candidates, func(c *Candidate) bool { return !slices.Contains(ids, c.Endpoint.ID) })
-	}
-	ids = slices.Sorted(slices.Values(ids))
-	return Keep(candidates, func(c *Candidate) bool {
-		_, found := slices.BinarySearch(ids, c.Endpoint.ID)
-		return !found
-	})
 }
 
 // Now is the router's time: that of Config.Clock, but never back. What measures time beside the
