@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"sort"
 	"sync"
 	"sync/atomic"
 )
@@ -190,29 +189,20 @@ func (f *fleet) get(id string) (member, error) {
 	return m, nil
 }
 
-// without moves the candidates of a decision, which are ordered by slot, whose ID is not in ids to the
-// front, and returns them.
+// without moves the candidates of a decision whose ID is not in ids to the front, and returns them.
 func (f *fleet) without(d *decision, ids []string) []Candidate {
 	if len(ids) == 0 {
 		return d.candidates
 	}
-	d.left = append(d.left[:0], make([]bool, len(d.candidates))...)
 	f.mu.Lock()
+	d.left = append(d.left[:0], make([]bool, len(f.slots))...)
 	for _, id := range ids {
 		if m, known := f.byID[id]; known {
-			ref := m.state.ref
-			at := sort.Search(len(d.candidates), func(i int) bool { return d.candidates[i].Ref.Slot >= ref.Slot })
-			if at < len(d.candidates) && d.candidates[at].Ref == ref {
-				d.left[at] = true
-			}
+			d.left[m.state.ref.Slot] = true
 		}
 	}
 	f.mu.Unlock()
-	at := -1
-	return Keep(d.candidates, func(*Candidate) bool {
-		at++
-		return !d.left[at]
-	})
+	return Keep(d.candidates, func(c *Candidate) bool { return !d.left[c.Ref.Slot] })
 }
 
 // enter counts a request on an endpoint, unless the endpoint has been removed, or has as many as it may

@@ -249,7 +249,7 @@ type decision struct {
 	pool       []member    // what the candidates are made of, ordered by slot
 	candidates []Candidate // of all that the request could go to
 	adopted    int         // the index of the one that has the request already, if it is adopted
-	left       []bool      // which of them the request leaves out
+	left       []bool      // by slot: the request leaves it out
 	excluded   int         // members of the pool excluded by the request
 	avoided    []Candidate // of the pool, avoided by the request
 	limited    bool        // operators have set something
