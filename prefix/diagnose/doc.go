@@ -8,7 +8,7 @@
 // Lost tokens are those that an engine computed although it, or another engine, had
 // computed them before, for a prompt that was identical up to there except for what is
 // blamed. They are estimated: a place in a prompt is converted to tokens by its bytes, and
-// rounded down to blocks of 16. What was computed as an answer does not count, nor do
+// rounded down to whole blocks (Config.BlockTokens). What was computed as an answer does not count, nor do
 // losses below Config.MinTokens in one request. Money is tokens × price × (1 − multiplier).
 //
 // A value that changes is only blamed if something constant follows it, and never in
