@@ -130,8 +130,8 @@ type Config struct {
 	// Wake is called, in a goroutine of its own, for an endpoint with a WakeTime that does not answer
 	// when a request has no other one, or is expected to wait longer for its first token than
 	// that; not again for an endpoint within twice that time and half a minute. It may switch a machine on, or
-	// start a server. Requests without another endpoint wait for it, up to LoadTimeout.
-	// Nil: nothing is woken.
+	// start a server. A Transport's requests without another endpoint wait for it, up to LoadTimeout;
+	// a Dispatcher's fail. Nil: nothing is woken.
 	Wake func(*endpick.Endpoint)
 	// Pass are requests to pass on although they belong to none of the APIs of
 	// docs/apis.md, which alone reach endpoints by default: "GET /version", a path for any
