@@ -201,7 +201,7 @@ func BenchmarkHash(b *testing.B) {
 // as many pairs agree in b bits as for n random numbers, n²/2^(b+1): 512 for the chosen
 // b, with a standard deviation of 23.
 //
-//	ENDPICK_BIRTHDAYS=100000000 go test ./prefix -run TestBirthdays -v -timeout 30m
+//	ENDPICK_BIRTHDAYS=100000000 go test ./prefix -run TestBirthdays -v -timeout 60m
 //
 // takes ten minutes and 1 GB; docs/performance.md has its result.
 func TestBirthdays(t *testing.T) {
