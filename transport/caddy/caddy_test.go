@@ -546,9 +546,12 @@ func TestPoolFollowsItsConfigurations(t *testing.T) {
 
 	slower := more
 	slower.StallTimeout = caddy.Duration(time.Minute)
+	ref, _ := router.Ref("10.0.0.2:1")
+	p.health.Core().Sent("10.0.0.2:1", ref).Ended(transport.Unreachable)
 	fourth, _ := configured(p, slower)
 	other := rig.Must(p.apply(fourth))
 	assert.NotSame(t, sender, other)
+	assert.Equal(t, []int{1, 1}, []int{sender.Stats().Unhealthy, other.Stats().Unhealthy}, "who is out stays out")
 	assert.Same(t, router, p.router)
 	assert.Same(t, index, p.policy.Matcher)
 

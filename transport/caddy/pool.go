@@ -13,6 +13,7 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/health"
 	"github.com/endpick/endpick/transport/scrape"
 	"go.uber.org/zap"
 )
@@ -26,7 +27,8 @@ type pool struct {
 	mu      sync.Mutex
 	logger  atomic.Pointer[zap.Logger] // of the running configuration
 	router  *endpick.Router
-	policy  endpick.Policy // the router's
+	policy  endpick.Policy  // the router's
+	health  *health.Monitor // of all senders
 	sender  *transport.Transport
 	applied definition
 	// wanted is what the latest configuration wants of the pool, and by identifies
@@ -101,7 +103,7 @@ func (p *pool) apply(t *Transport) (*transport.Transport, error) {
 		if err != nil {
 			return nil, err
 		}
-		config.Router, config.Describe, config.Warn = p.router, describe, p.warn
+		config.Router, config.Health, config.Describe, config.Warn = p.router, p.health, describe, p.warn
 		sender, err := transport.New(config)
 		if err != nil {
 			return nil, err
@@ -130,8 +132,10 @@ func (p *pool) route(t *Transport, next definition) error {
 		return err
 	}
 	if p.router == nil {
-		p.router, err = endpick.New(config)
 		p.policy = config.Policy
+		if p.router, err = endpick.New(config); err == nil {
+			p.health, err = health.New(health.Config{Router: p.router})
+		}
 		return err
 	}
 	if p.applied.policy != next.policy {
