@@ -189,6 +189,7 @@ func TestSettingsWithAMistake(t *testing.T) {
 		{"token ids of nobody", "listen:", "models: {m: {tokens: {within: 5ms}}}\nlisten:", 2, "models.m.tokens", "needs one of render and llama"},
 		{"token ids of two", "listen:", "models: {m: {tokens: {render: http://a, llama: http://b}}}\nlisten:", 2, "models.m.tokens", "needs one of render and llama"},
 		{"token ids from files", "listen:", "models: {m: {tokens: {files: a}}}\nlisten:", 2, "models.m.tokens.files", "is no field any more: engines and renderers know their token ids"},
+		{"a field of earlier versions", "listen:", "allow_administration: true\nlisten:", 2, "allow_administration", "is no field any more: name the paths to pass on in pass"},
 		{"token ids from no URL", "listen:", "models: {m: {tokens: {render: a}}}\nlisten:", 2, "models.m.tokens.render", `"a" is not http://HOST[:PORT] or https://…`},
 		{"token ids at once", "listen:", "models: {m: {tokens: {render: http://a, within: 5ns}}}\nlisten:", 2, "models.m.tokens.within", "is 5ns, less than 1ms"},
 		{"replicas without a key", "listen:", "replicas: {nats: \"nats://a\", fleet: x}\nlisten:", 2, "replicas", "needs hash_key, which is the same for all gateways of a fleet"},

@@ -152,7 +152,9 @@ func readStrict(name string, text []byte, into any) (*document, error) {
 	} else if err != io.EOF {
 		return nil, broken(err)
 	}
-	d := &document{name: name, lines: map[string]int{}, hidden: hide(&root, append(slices.Collect(maps.Keys(fieldsOf(reflect.TypeOf(into), map[string]bool{}))), all.Names()...))}
+	fields := fieldsOf(reflect.TypeOf(into), map[string]bool{})
+	words := slices.Concat(slices.Collect(maps.Keys(fields)), slices.Collect(maps.Keys(removedFields)), all.Names())
+	d := &document{name: name, lines: map[string]int{}, hidden: hide(&root, words)}
 	return d, d.decode(root.Content[0], "", reflect.ValueOf(into).Elem())
 }
 
