@@ -347,6 +347,7 @@ func TestPanicsCostTheirStage(t *testing.T) {
 			var receipt endpick.Receipt
 			l = rig.Must(r.Route(endpick.Request{InputTokens: 3, Stream: true, Receipt: &receipt}))
 			require.Len(t, receipt.Verdicts, 2)
+			require.Empty(t, receipt.Undecided, "whoever panics has not said that nobody meets it")
 			if at == "pick" {
 				assert.Equal(t, 0, receipt.Chosen, "the best score, which is not the first endpoint's")
 				assert.Equal(t, "b", l.Endpoint().ID)

@@ -365,9 +365,7 @@ func (p *pipeline) filter(d *decision, left []Candidate) ([]Candidate, error) {
 	}
 	for i, f := range p.Filters {
 		var passed []Candidate
-		if !slices.Contains(d.broken, i) {
-			p.try(f, func() { passed = f.Filter(req, left) })
-		}
+		spoke := !slices.Contains(d.broken, i) && p.try(f, func() { passed = f.Filter(req, left) })
 		n := min(len(passed), len(left))
 		stay := sum(left[:n])
 		if lost := len(left) - n; stay+sum(left[n:]) != all {
@@ -384,6 +382,7 @@ func (p *pipeline) filter(d *decision, left []Candidate) ([]Candidate, error) {
 			}
 		}
 		switch {
+		case !spoke: // it has panicked, or broken its contract in this decision
 		case len(passed) == 0:
 			p.undecided.Add(1)
 			if req.Receipt != nil {
