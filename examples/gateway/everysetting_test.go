@@ -236,7 +236,7 @@ var everySetting = []settingRow{
 	{"timeouts: {header: VALUE}", "3s", "4m", serverOf("ReadHeaderTimeout"), "3s"},
 	{"timeouts: {idle: VALUE}", "3s", "4m", settingsOf("Timeouts.Idle"), "3s"},
 	{"timeouts: {body: VALUE}", "3s", "4m", settingsOf("Timeouts.Body"), "3s"},
-	{"timeouts: {unread: VALUE}", "3s", "4m", settingsOf("Timeouts.Unread"), "3s"},
+	{"timeouts: {unread: VALUE}", "0", "4m", settingsOf("Timeouts.Unread"), "0s"},
 	{"timeouts: {drain: VALUE}", "3s", "4m", settingsOf("Timeouts.Drain"), "3s"},
 	{"timeouts: {grace: VALUE}", "3s", "4m", settingsOf("Timeouts.Grace"), "3s"},
 	{"timeouts: {first_byte: VALUE}", "3s", "4m", transportOf("FirstByteTimeout"), "3s"},

@@ -204,6 +204,7 @@ func TestSettingsWithAMistake(t *testing.T) {
 		{"replicas with no authority", "listen:", "replicas: {nats: \"nats://a\", fleet: x, ca: a.pem}\n" + aHashKey + "listen:", 2, "replicas.ca", "nats: error loading or parsing rootCA file: open " + filepath.Join(dir, "a.pem") + ": no such file or directory"},
 		{"replicas with no certificate", "listen:", "replicas: {nats: \"nats://a\", fleet: x, cert: a.pem, key: b.pem}\n" + aHashKey + "listen:", 2, "replicas.cert", "nats: error loading client certificate: open " + filepath.Join(dir, "a.pem") + ": no such file or directory"},
 		{"unknown field", "listen:", "listens:", 2, "listens", "is an unknown field"},
+		{"like no field", "listen:", "x:", 2, "x", "is an unknown field; there are admin, disable_resume"},
 		{"nearly a field", "listen:", "engin_key:", 2, "engin_key", "is an unknown field: did you mean engine_key?"},
 		{"nearly two fields", "listen:", "endpoint:", 2, "endpoint", "is an unknown field: did you mean endpoints?"},
 		{"a variable", "id: b", "id: ${NAME}", 6, "endpoints[1].id", "has ${, which is not filled in"},

@@ -246,6 +246,7 @@ func (d *document) decodeMapping(n *yaml.Node, path string, into reflect.Value) 
 		for i := range into.NumField() {
 			fields[into.Type().Field(i).Tag.Get("yaml")] = into.Field(i)
 		}
+		delete(fields, "") // what no file sets
 	}
 	seen := map[string]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -375,7 +376,9 @@ func decodeScalar(n *yaml.Node, into reflect.Value) error {
 		return errors.New("is not " + kind)
 	}
 	err := n.Decode(into.Addr().Interface())
-	switch {
+	switch _, isTime := into.Interface().(time.Duration); {
+	case isTime && n.Value == "0":
+		into.SetInt(0)
 	case into.Kind() == reflect.String && strings.Contains(n.Value, "${"):
 		return errors.New("has ${, which is not filled in: keys can be read from {env: NAME} or {file: NAME}")
 	case err != nil || n.Tag != tag || into.CanFloat() && !(math.Abs(into.Float()) <= math.MaxFloat64): // NaN isn't, either
