@@ -39,6 +39,7 @@ type Facts struct {
 	Residents []endpick.Resident
 	// MaxResidents is how many of them fit into memory at a time.
 	MaxResidents int
+	adapts       bool // it may load adapters at any time
 }
 
 // InspectorConfig configures an [Inspector]. All fields except Router are optional.
@@ -50,7 +51,7 @@ type InspectorConfig struct {
 	// Interval is the time after which an engine that has answered is asked again,
 	// because it may have been restarted or have loaded an adapter. An engine that
 	// has not answered is asked again after a tenth of it, one that loads models when they are
-	// asked for after a thirtieth, and after a quarter of a second once these have come or gone; one whose
+	// asked for, or adapters, after a thirtieth, and after a quarter of a second once these have come or gone; one whose
 	// pages are long, 2.5 seconds later for each megabyte of them. Zero: one minute.
 	Interval time.Duration
 	// Timeout is how long each page may take. Zero: five seconds.
@@ -238,6 +239,8 @@ func (s *Inspector) due(at string, now bool) bool {
 		wait /= 10
 	case k.facts.Residents != nil:
 		wait = k.pause
+	case k.facts.adapts:
+		wait /= 30
 	}
 	wait = max(wait, time.Duration(k.size)*perByte)
 	if k.busy || !now && time.Since(k.asked) < wait {
@@ -354,6 +357,7 @@ func (s *Inspector) read(ctx context.Context, e *endpick.Endpoint) (Facts, error
 		}
 		if slices.ContainsFunc(slices.Collect(maps.Keys(p)), func(name string) bool { return strings.HasPrefix(name, "vllm_") }) {
 			f := p.vllm(e)
+			f.adapts = strings.Contains(string(text), "lora_requests_info") // at first, only its help
 			if err = s.readModels(ctx, e, &f); err == nil {
 				err = s.readEvents(ctx, e, &f)
 			}
