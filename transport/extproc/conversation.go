@@ -120,8 +120,8 @@ func (c *conversation) requestBody(m *extprocv3.HttpBody) (done bool, err error)
 		switch {
 		case c.requestMode == fullDuplex && c.endless:
 			return false, c.sendPieces(request, m.GetBody(), m.GetEndOfStream())
-		case c.requestMode == fullDuplex:
-			return false, status.Error(codes.InvalidArgument, "extproc: a request goes on after its end")
+		case c.requestMode == fullDuplex: // Envoy 1.35 to 1.37 repeat the end of long bodies
+			return false, nil
 		}
 		return false, c.say(request.body(&extprocv3.CommonResponse{}))
 	}

@@ -196,6 +196,8 @@ func TestProtocol(t *testing.T) {
 			c.send(requestBody("", true))
 			require.NotNil(t, c.recv().GetRequestHeaders(), "headers come before the body")
 			c.isPiece(c.recv().GetRequestBody(), asked, true)
+			c.send(requestBody("}", true)) // as Envoy repeats it
+			c.respond("200")
 		}},
 		{"usage is asked for, and its length told", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			m, body := c.request(chatBody)
