@@ -163,7 +163,8 @@ func metered(t testing.TB, path, request, kind, response string) (Seen, endpick.
 	m := w.meter(w.ask(path, request, nil), kind)
 	out, err := m.End(fed(m, response, 1))
 	assert.Equal(t, response, string(out), "passed on as it is")
-	return m.Seen(), m.Outcome(endpick.Completed), err
+	outcome := m.Outcome(endpick.Completed)
+	return m.Seen(), outcome, err
 }
 
 // fed is what a meter passes on of a response that arrives in pieces of a size.
@@ -270,9 +271,10 @@ func TestResponsesAtOnceAreMetered(t *testing.T) {
 		"of two, none": {"/completion", `{"prompt":"a","n_cmpl":2}`, "[" + nativeLast + "," + nativeLast + "]", endpick.Outcome{}},
 		"tokenizing":   {"/tokenize", `{"prompt":"x"}`, `{"tokens":[1],"count":1}`, endpick.Outcome{Status: endpick.Canceled}},
 	} {
-		_, outcome, err := metered(t, tc.path, tc.request, "application/json", tc.response)
+		seen, outcome, err := metered(t, tc.path, tc.request, "application/json", tc.response)
 		require.NoError(t, err, name)
 		assert.Equal(t, tc.want, outcome, name)
+		assert.Equal(t, tc.want.InputTokens > 0, seen.Reported, name)
 	}
 }
 

@@ -323,7 +323,7 @@ func (m *Meter) Seen() Seen {
 	defer m.mu.Unlock()
 	s := Seen{OutputTokens: m.counted, FirstToken: m.firstAt}
 	prompt, ok := m.usage.prompt()
-	if output, has := m.usage.output(); ok && has {
+	if output, has := m.usage.output(); ok && (has || m.api.event == nil) { // embeddings have none
 		s.InputTokens, s.OutputTokens, s.Reported = prompt, output, true
 	}
 	cached, ok := m.usage.cached()
