@@ -50,7 +50,9 @@ func showCandidate(c *endpick.Candidate) string {
 	w.add(c.Endpoint.Variant != "", "variant %q", c.Endpoint.Variant)
 	w.add(c.Endpoint.Labels != nil, "labels %v", c.Endpoint.Labels)
 	w.add(c.Report == nil, "no report")
-	w.add(c.Report != nil && c.Report.Adapters != nil, "adapters reported %v", adaptersOf(c))
+	if c.Report != nil {
+		w.add(c.Report.Adapters != nil, "adapters reported %v", c.Report.Adapters)
+	}
 	w.add(c.InFlight != endpick.InFlight{}, "in flight %d (%d in prefill, Q %d, context %d, output %d)", c.InFlight.Requests,
 		c.InFlight.Prefilling, c.InFlight.PrefillTokens, c.InFlight.ContextTokens, c.InFlight.OutputTokens)
 	w.add(c.PrefixTokens != 0, "H %d", c.PrefixTokens)
@@ -84,13 +86,6 @@ func showOutcome(o *endpick.Outcome) string {
 	w.add(o.OutputTokens != 0, "%d tokens", o.OutputTokens)
 	w.add(o.HasCachedTokens, "%d were cached", o.CachedTokens)
 	return strings.Join(w, ", ")
-}
-
-func adaptersOf(c *endpick.Candidate) []string {
-	if c.Report == nil {
-		return nil
-	}
-	return c.Report.Adapters
 }
 
 // names are the IDs of candidates in order.
