@@ -181,7 +181,6 @@ func (c *conversation) passOn(trailers bool) (done bool, err error) {
 		return true, c.stream.Send(failed)
 	}
 	if c.owed {
-		c.owed = false
 		if err := c.say(request.headers(&extprocv3.CommonResponse{HeaderMutation: to.mutation, ClearRouteCache: true})); err != nil {
 			return false, err
 		}

@@ -54,9 +54,7 @@ func TestProtocol(t *testing.T) {
 		do     func(t *testing.T, w *world, c *talk)
 	}{
 		{"the chosen server is named in header and metadata alike", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
-			m, _ := c.request(chatBody)
-			names(t, "10.0.0.1:8000", m)
-			assert.True(t, common(m).GetClearRouteCache())
+			names(t, "10.0.0.1:8000", first(c.request(chatBody)))
 			c.send(responseHeaders("200", false))
 			assert.Nil(t, c.recv().GetDynamicMetadata(), "and once")
 		}},
@@ -167,6 +165,8 @@ func TestProtocol(t *testing.T) {
 			require.NotNil(t, m.GetRequestHeaders(), "nobody can wait for its end")
 			names(t, "10.0.0.1:8000", m)
 			if c.mode == inPieces {
+				c.send(requestBody("at once", false))
+				c.isPiece(c.recv().GetRequestBody(), "at once", false)
 				c.respond("101", "upgrade", "websocket")
 				for _, said := range []string{"hello", "data: no event"} {
 					c.send(requestBody(said, false))
@@ -323,7 +323,8 @@ func TestProtocol(t *testing.T) {
 		{"a response at once", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			c.request(strings.Replace(chatBody, `"stream":true,`, "", 1))
 			c.respond("200", "content-type", "application/json")
-			whole := `{"choices":[{"message":{"role":"assistant","content":"Hello!"}}],"usage":{"prompt_tokens":9,"completion_tokens":2}}`
+			text := strings.Repeat("Hello! ", 20_000) // in several pieces
+			whole := `{"choices":[{"message":{"role":"assistant","content":"` + text + `"}}],"usage":{"prompt_tokens":9,"completion_tokens":2}}`
 			assert.Equal(t, whole, c.response(whole))
 			c.ends()
 			assert.Equal(t, 9, w.heard.Last().Outcome.InputTokens)
@@ -376,7 +377,7 @@ func TestProtocol(t *testing.T) {
 		{"a server that was full before has not failed", extproc.Config{Dispatcher: transport.Config{Fallbacks: 2}}, func(t *testing.T, w *world, c *talk) {
 			c.request(chatBody)
 			m := served(responseHeaders("200", false), "[fd00::3]:8000")
-			m.GetMetadataContext().GetFilterMetadata()["envoy.lb"].Fields["endpick-answers"] = structpb.NewStringValue("10.0.0.1:8000 429 9,10.0.0.9:80 429 ,nobody,10.0.0.2:8000 500 ,[fd00::3]:8000 200 ,")
+			m.GetMetadataContext().GetFilterMetadata()["envoy.lb"].Fields["endpick-answers"] = structpb.NewStringValue("[::ffff:10.0.0.1]:8000 429 9,10.0.0.9:80 429 ,nobody,10.0.0.2:8000 500 ,[fd00::3]:8000 200 ,")
 			c.send(m)
 			c.recv()
 			c.response(events + usage + done)
@@ -421,13 +422,18 @@ func TestProtocol(t *testing.T) {
 			c.send(m)
 			require.EqualError(t, rig.Err(c.stream.Recv()), "EOF")
 		}},
-		{"two requests on one stream are refused", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+		{"two requests or responses on one stream are refused", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			c.request(chatBody)
 			c.send(requestHeaders(true))
 			c.fails()
 			c = w.talk(t, c.mode)
 			c.head(requestHeaders(false))
 			c.send(requestHeaders(false)) // while the first one waits for its body
+			c.fails()
+			c = w.talk(t, c.mode)
+			c.request(chatBody)
+			c.respond("200")
+			c.send(responseHeaders("200", true))
 			c.fails()
 		}},
 		{"a message of no kind is refused", extproc.Config{}, func(t *testing.T, w *world, c *talk) {

@@ -14,8 +14,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/endpick/endpick"
@@ -309,6 +309,7 @@ func names(t testing.TB, want string, m *extprocv3.ProcessingResponse) {
 	header, metadata := destination(m)
 	assert.Equal(t, want, header)
 	assert.Equal(t, want, metadata)
+	assert.True(t, common(m).GetClearRouteCache())
 }
 
 func mutation(m *extprocv3.ProcessingResponse, name string) string {
@@ -476,6 +477,12 @@ func TestBodiesWithoutALimit(t *testing.T) {
 	for _, limit := range []int64{math.MaxInt64, int64(len(chatBody))} {
 		w := newWorld(t, extproc.Config{Dispatcher: transport.Config{MaxBodyBytes: limit}})
 		names(t, "10.0.0.1:8000", first(w.talk(t, inPieces).request(chatBody)))
+		if c := w.talk(t, inPieces); limit < math.MaxInt64 {
+			c.send(requestHeaders(false))
+			c.send(requestBody(chatBody, false))
+			c.send(requestBody(" ", false)) // nothing more is read
+			refused(t, c.recv(), 413, "longer than")
+		}
 	}
 }
 
@@ -495,27 +502,33 @@ func TestDrainingIsTold(t *testing.T) {
 // A lease is kept as long as its stream is open, however long the server is
 // silent.
 func TestLeasesOfOpenStreamsAreKept(t *testing.T) {
-	const timeout = 60 * time.Millisecond
-	var now, asked atomic.Int64
-	now.Store(time.Unix(1000, 0).UnixNano())
-	router := rig.Must(endpick.New(endpick.Config{
-		Endpoints: []endpick.Endpoint{{Address: "10.0.0.1:1"}}, LeaseTimeout: timeout,
-		Clock: func() time.Time { at := time.Unix(0, now.Load()); asked.Add(1); return at },
-	}))
-	at, _, _ := listen(t, rig.Must(extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router}})), "127.0.0.1:0")
-	stream := rig.Must(extprocv3.NewExternalProcessorClient(connect(t, at, noTLS)).Process(t.Context()))
-	require.NoError(t, stream.Send(requestHeaders(true)))
-	rig.Must(stream.Recv())
-	for range 3 { // each keep-alive reads the clock
-		now.Add(int64(timeout))
-		before := asked.Load()
-		require.Eventually(t, func() bool { return asked.Load() > before+1 }, 30*time.Second, time.Millisecond)
+	synctest.Test(t, func(t *testing.T) {
+		router := rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{Address: "10.0.0.1:1"}}, LeaseTimeout: time.Minute}))
+		stream := &open{played{in: []*extprocv3.ProcessingRequest{requestHeaders(true)}}, make(chan struct{})}
+		go rig.Must(extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router}})).Process(stream)
+		for range 30 {
+			time.Sleep(20*time.Second + time.Millisecond)
+			require.Zero(t, router.Sweep(router.Now().Add(time.Minute/3)), "it is heard of in time")
+		}
+		assert.Equal(t, 1, router.Endpoints()[0].Candidate.InFlight.Prefilling, "but no token has arrived")
+		close(stream.end)
+		synctest.Wait()
+		assert.Zero(t, router.Stats().OpenLeases)
+		assert.Zero(t, router.Stats().Reaped)
+	})
+}
+
+// open is a stream that stays open.
+type open struct {
+	played
+	end chan struct{}
+}
+
+func (o *open) Recv() (*extprocv3.ProcessingRequest, error) {
+	if len(o.in) == 0 {
+		<-o.end
 	}
-	assert.Zero(t, router.Sweep(time.Unix(0, now.Load())), "it was heard of just now")
-	assert.Equal(t, 1, router.Endpoints()[0].Candidate.InFlight.Prefilling, "but no token has arrived")
-	require.NoError(t, stream.CloseSend())
-	require.Eventually(t, func() bool { return router.Stats().OpenLeases == 0 }, 30*time.Second, time.Millisecond)
-	assert.Zero(t, router.Stats().Reaped)
+	return o.played.Recv()
 }
 
 // Streams that are open when draining starts go on; new ones are refused.
