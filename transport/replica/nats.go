@@ -62,7 +62,6 @@ func (b *natsBus) Open(instance uint32, receive func([]byte)) (Line, error) {
 			return nil, errors.Join(check.Bad("replica.NATS", "can't subscribe to %q: %v", subject, err), l.unsubscribe())
 		}
 	}
-	l.connected.Store(b.conn.IsConnected())
 	go l.send()
 	return l, nil
 }

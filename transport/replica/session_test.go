@@ -219,6 +219,7 @@ func TestWhatIsShown(t *testing.T) {
 	assert.Equal(t, l.counts.Sent+1000, st.Sent)
 	assert.EqualValues(t, 2, st.Snapshots, "one of them after a gap")
 	assert.Less(t, st.SnapshotBytes, st.SentBytes, "most of them are heartbeats")
+	assert.Greater(t, st.ReceivedBytes, 10*st.Received)
 	assert.Positive(t, st.SnapshotBytes)
 	st.Peers[0].Name = "changed"
 	assert.NotEqual(t, "changed", l.replica.Status().Peers[0].Name)
@@ -290,7 +291,10 @@ func TestDial(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return l.waiting.Load() == 0 && len(l.out) == 0 && l.since.Load() == 0 }, 30*time.Second, time.Millisecond)
 	assert.False(t, l.Connected())
+	messages, bytes, _ := l.subscriptions[1].PendingLimits()
+	assert.Equal(t, []int{1 << 16, 64 << 20}, []int{messages, bytes})
 	require.NoError(t, l.Close())
+	assert.Zero(t, conn.NumSubscriptions())
 }
 
 func TestQueue(t *testing.T) {
@@ -461,6 +465,12 @@ func TestWhatIsTold(t *testing.T) {
 		r.tellOutcome("b", false)
 		events, _ = take()
 		assert.Equal(t, []event{{kind: outcome, endpoint: "b", failed: true}, {kind: outcome, endpoint: "b"}}, events)
+		<-r.queue.wake
+		for most := range 2 { // others may wait for room
+			e.Candidate.Endpoint.MaxInFlight = most
+			r.Done(e, &endpick.Outcome{})
+			assert.Len(t, r.queue.wake, most)
+		}
 	}
 }
 
