@@ -205,9 +205,7 @@ func identified(next http.Handler) http.Handler {
 			id = rand.Text()
 		}
 		w.Header().Set(idHeader, id)
-		r = r.WithContext(context.WithValue(r.Context(), idKey{}, id))
-		r.Header.Set(idHeader, id)
-		next.ServeHTTP(w, r)
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), idKey{}, id)))
 	})
 }
 

@@ -2,6 +2,7 @@ package otel_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -164,6 +165,7 @@ func TestSpan(t *testing.T) {
 		want[key] = got[key]
 	}
 	assert.Positive(t, got["endpick.decision.duration"])
+	assert.NotEqual(t, 0.25, got["endpick.measured.ttft"], "as predicted")
 	assert.InDelta(t, got["endpick.measured.ttft"], got["gen_ai.response.time_to_first_chunk"], 1)
 	assert.Equal(t, want, got)
 	text := fmt.Sprint(s)
@@ -230,6 +232,7 @@ func TestFailures(t *testing.T) {
 			s := r.wait(t, 1)[0]
 			got := attributes(s.Attributes)
 			assert.Equal(t, tc.code, s.Status.Code)
+			assert.Equal(t, strings.TrimSpace(s.Name), s.Name)
 			assert.Equal(t, tc.kind, got["error.type"])
 			assert.Equal(t, tc.status, got["http.response.status_code"])
 			assert.EqualValues(t, got["endpick.attempts"], len(s.Events))
@@ -288,7 +291,7 @@ func TestParents(t *testing.T) {
 	}
 	t.Run("a span of the host", func(t *testing.T) {
 		r, provider := newRecorder()
-		c := newClient(t, otel.New(otel.Config{Provider: provider}), startEngine(t, nil).URL)
+		c := newClient(t, otel.New(otel.Config{Provider: provider, TrustParent: true}), startEngine(t, nil).URL)
 		ctx, outer := provider.Tracer("host").Start(t.Context(), "outer")
 		_ = rig.Must(post(ctx, c, "/v1/chat/completions", stream, "Traceparent", theirs))
 		s := r.wait(t, 1)[0]
@@ -328,7 +331,10 @@ func TestEverySpanEnds(t *testing.T) {
 	assert.Equal(t, "request", s.Name)
 	assert.Equal(t, "vllm", attributes(s.Attributes)["gen_ai.provider.name"])
 
-	boom := tracer.RoundTripper(rig.RoundTrip(func(*http.Request) (*http.Response, error) { panic("boom") }))
+	boom := tracer.RoundTripper(rig.RoundTrip(func(in *http.Request) (*http.Response, error) {
+		tracer.Describe(in, nil, new(endpick.Request))
+		panic("boom")
+	}))
 	req := rig.Must(http.NewRequest(http.MethodGet, "http://gateway/", nil))
 	assert.PanicsWithValue(t, "boom", func() { _, _ = boom.RoundTrip(req) })
 	assert.Equal(t, codes.Error, r.wait(t, 2)[1].Status.Code)
@@ -386,12 +392,24 @@ func TestOperations(t *testing.T) {
 
 // Strings from clients are truncated and made valid UTF-8.
 func TestLongWordsAreCut(t *testing.T) {
-	path := attributes(failing(t, "/"+strings.Repeat("é", 5000)).Attributes)["url.path"].(string)
-	assert.Less(t, len(path), 2000)
-	assert.True(t, strings.HasPrefix(path, "/éé"))
-	assert.Equal(t, path, strings.ToValidUTF8(path, "?"))
-
+	long, short := strings.Repeat("é", 5000), strings.Repeat("é", 128)
+	assert.Equal(t, "/"+short[2:]+"\uFFFD", attributes(failing(t, "/"+long).Attributes)["url.path"])
 	assert.Equal(t, "/a\uFFFDb", attributes(failing(t, "/a\xffb").Attributes)["url.path"])
+	r, provider := newRecorder()
+	tracer := otel.New(otel.Config{Provider: provider})
+	_, _ = post(t.Context(), &http.Client{Transport: tracer.RoundTripper(rig.RoundTrip(func(in *http.Request) (*http.Response, error) {
+		o := &transport.Observation{In: in, Tenant: long, Err: errors.New(long), Held: 3 * time.Second}
+		o.Model, o.Status = long, "failed"
+		o.Attempts = []transport.ObservedAttempt{{Candidate: endpick.Candidate{Endpoint: &endpick.Endpoint{}}, Err: o.Err}}
+		tracer.Observe(o)
+		return nil, io.EOF
+	}))}, "/v1/messages", "")
+	s := r.wait(t, 1)[0]
+	got, attempt := attributes(s.Attributes), attributes(s.Events[0].Attributes)
+	assert.Equal(t, []any{"chat " + short, short, short, short, short, 3.0},
+		[]any{s.Name, got["gen_ai.request.model"], got["endpick.tenant"], s.Status.Description, attempt["endpick.error"], got["endpick.held"]})
+	assert.NotContains(t, attempt, "http.response.status_code", "nothing has come")
+	assert.NotContains(t, got, "gen_ai.request.max_tokens")
 }
 
 type closes struct {
