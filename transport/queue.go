@@ -303,7 +303,6 @@ func (q *gatewayQueue) saturation() (full float64) {
 	defer func() {
 		if v := recover(); v != nil {
 			q.broken = &endpick.PanicError{Stage: "transport.QueueConfig.Saturation", Value: v, Stack: debug.Stack()}
-			full = 0
 		}
 	}()
 	q.view = q.t.config.Router.AppendCandidates(q.view[:0])

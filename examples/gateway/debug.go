@@ -270,12 +270,7 @@ func figures(all []*slot, minute *slot, inFlight int, q *transport.QueueStatus) 
 		return values(all, math.NaN(), func(s *slot) float64 { return s.ttft.quantile(q) })
 	}
 	of := func(part func(*slot) float64) []float64 {
-		return values(all, math.NaN(), func(s *slot) float64 {
-			if s.prompt == 0 {
-				return math.NaN()
-			}
-			return part(s) / s.prompt
-		})
+		return values(all, math.NaN(), func(s *slot) float64 { return part(s) / s.prompt }) // NaN without prompts
 	}
 	requests := figure{
 		Title: "Requests", Value: rate(minute.served + minute.failed + minute.refused), Note: "in the last minute",

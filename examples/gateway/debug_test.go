@@ -84,7 +84,7 @@ func TestDebugPageOfABarePolicy(t *testing.T) {
 	require.Contains(t, w.Header().Get("Content-Security-Policy"), "default-src 'none'")
 	require.Equal(t, "no-store", w.Header().Get("Cache-Control"))
 	all := textIn(page(t, w.Body.String()))
-	for _, want := range []string{`"><b>`, "draining", "removed", "25.0 %"} {
+	for _, want := range []string{`"><b>`, "draining", "removed", "25.0 %", "No server takes requests."} {
 		require.Contains(t, all, want)
 	}
 	require.NotContains(t, all, "Prefix index")
@@ -101,7 +101,7 @@ func TestStoriesKeepTheNewest(t *testing.T) {
 		in := httptest.NewRequest(http.MethodPost, "/", nil)
 		if status > 0 {
 			s.observe(&transport.Observation{
-				Request: recording.Request{Status: map[int]string{2: "completed", 4: "refused", 5: "failed"}[status/100], HTTP: status, Time: time.Unix(int64(n), 0), BlockTokens: 16.1234}, Serving: -1, Held: time.Duration(n) * time.Millisecond,
+				Request: recording.Request{Status: map[int]string{2: "completed", 4: "refused", 5: "failed"}[status/100], HTTP: status, Time: time.Unix(int64(n), 0), BlockTokens: 16.1234, Prompt: &recording.Prompt{}}, Serving: -1, Held: time.Duration(n) * time.Millisecond,
 				In: in.WithContext(context.WithValue(t.Context(), storyKey{}, one)),
 			})
 		}
@@ -121,6 +121,7 @@ func TestStoriesKeepTheNewest(t *testing.T) {
 	require.Equal(t, []float64{7, 16.12}, []float64{shown.Waited, shown.BlockTokens})
 	require.Equal(t, "a", shown.Receipt.Verdicts[shown.Receipt.Chosen].Candidate.Endpoint.ID)
 	require.Nil(t, shown.Ending.In, "it is kept for long")
+	require.Nil(t, shown.Prompt, "its text is no operator's")
 	shown.Receipt, shown.InputTokens = &endpick.Receipt{Verdicts: []endpick.Verdict{{Candidate: endpick.Candidate{PrefixTokens: 12}}}}, 12
 	require.Equal(t, 11, shown.Held(), "less than the prompt turned out to have")
 	shown.InputTokens = 0
@@ -259,17 +260,19 @@ func TestDebugPageOfManyServers(t *testing.T) {
 		endpoints = append(endpoints, endpick.Endpoint{ID: fmt.Sprintf("server-%03d", i), Address: "127.0.0.1:1"})
 	}
 	g := gatewayOf(t, plain("random"), endpoints...)
-	for range 20 {
+	for range 21 {
 		one := &story{asked: new(endpick.Receipt)}
 		rig.Must(g.router.Route(endpick.Request{Receipt: one.asked})).Done(endpick.Outcome{})
 		g.watch.stories.add(one)
 	}
 	text := see(t, g.admin, "/debug/endpick?idle")
 	page(t, text)
+	require.Len(t, rows(t, text, "endpoints"), 1+100)
 	require.Contains(t, text, "900 more are not shown.")
 	require.Contains(t, text, "more candidates are not shown.")
 	require.Equal(t, 20, strings.Count(text, `<tr class="chosen">`), "the chosen one always is")
 	require.Less(t, len(text), 6<<20)
+	require.Equal(t, 21, strings.Count(see(t, g.admin, "/debug/endpick?idle&server=server"), `<tr class="chosen">`), "more are found than shown")
 }
 
 // What an operator is told of is found by its id, and says what every server did with it.
@@ -295,7 +298,7 @@ func TestRequestsAreFound(t *testing.T) {
 	failed := find("id=failed")[0]
 	require.Equal(t, []any{"ann", "n", "failed", 502, "bad"}, []any{failed.Tenant, failed.Model, failed.Status, failed.HTTP, failed.Endpoint})
 	require.Equal(t, []shownAttempt{{Server: "bad", Result: transport.Broken, Error: "EOF"}}, failed.Attempts)
-	require.Contains(t, failed.Error, "EOF")
+	require.Equal(t, `transport: endpoint "bad" (attempt 1): EOF`, failed.Error)
 	require.Equal(t, "bad did not answer", failed.Why[0])
 	refused := find("id=refused")[0]
 	require.Equal(t, []any{"refused", 404, "", []string{"None of 2 servers has the model."}}, []any{refused.Status, refused.HTTP, refused.Endpoint, refused.Why})
@@ -432,6 +435,9 @@ func TestHistory(t *testing.T) {
 	assert.Equal(t, serverSlot{failed: 2}, *h.servers["b"].last(now.Add(5 * time.Second))[slots-2])
 	assert.Equal(t, 2, h.servers["b"].last(now.Add(5 * time.Second))[slots-1].failed, "its refusals are none")
 
+	e := debugServer{EndpointStatus: endpick.EndpointStatus{Candidate: endpick.Candidate{Endpoint: &endpick.Endpoint{ID: "a"}}}}
+	e.remember(&h, now.Add(5*time.Second))
+	assert.Equal(t, 100*time.Millisecond, e.TTFT, "the mean")
 	// A slot is reused after ten minutes and starts empty.
 	later := now.Add(slots * slotTime)
 	assert.Nil(t, h.all.last(later)[slots-1])

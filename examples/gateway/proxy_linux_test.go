@@ -1,11 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +20,7 @@ import (
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/transport"
+	"github.com/stretchr/testify/require"
 )
 
 // BenchmarkProxied measures what the gateway adds to a request, beside a plain
@@ -123,4 +127,24 @@ func cpu() time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// A full disk costs records, all of each, is reported once a minute, and never delays requests.
+func TestAFullDiskCostsRecords(t *testing.T) {
+	var before syscall.Rlimit
+	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_FSIZE, &before))
+	defer func() { require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &before)) }()
+	path := filepath.Join(t.TempDir(), "r")
+	var logged bytes.Buffer
+	r := rig.Must(newRecorder(&recordSettings{File: path}, slog.New(slog.NewTextHandler(&logged, nil))))
+	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 500, Max: before.Max}))
+	const many = 10 * recorderQueue
+	for i := range many {
+		r.record(someRequest(i)) // returns, whatever the disk does
+	}
+	require.NoError(t, r.close())
+	require.Equal(t, []string{"m0", "m1", "m2", "m3"}, models(t, path))
+	require.EqualValues(t, many-4, r.lost.Load())
+	require.Equal(t, 1, strings.Count(logged.String(), "a record is lost"), logged.String())
+	require.Contains(t, logged.String(), "file too large")
 }

@@ -513,12 +513,16 @@ type played struct {
 	grpc.ServerStream
 	in  []*extprocv3.ProcessingRequest
 	out []*extprocv3.ProcessingResponse
+	end chan struct{} // nil: it ends at once
 }
 
 func (p *played) Context() context.Context { return context.Background() }
 
 func (p *played) Recv() (*extprocv3.ProcessingRequest, error) {
 	if len(p.in) == 0 {
+		if p.end != nil {
+			<-p.end
+		}
 		return nil, io.EOF
 	}
 	m := p.in[0]

@@ -504,7 +504,7 @@ func TestDrainingIsTold(t *testing.T) {
 func TestLeasesOfOpenStreamsAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		router := rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{Address: "10.0.0.1:1"}}, LeaseTimeout: time.Minute}))
-		stream := &open{played{in: []*extprocv3.ProcessingRequest{requestHeaders(true)}}, make(chan struct{})}
+		stream := &played{in: []*extprocv3.ProcessingRequest{requestHeaders(true)}, end: make(chan struct{})}
 		go rig.Must(extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router}})).Process(stream)
 		for range 30 {
 			time.Sleep(20*time.Second + time.Millisecond)
@@ -516,19 +516,6 @@ func TestLeasesOfOpenStreamsAreKept(t *testing.T) {
 		assert.Zero(t, router.Stats().OpenLeases)
 		assert.Zero(t, router.Stats().Reaped)
 	})
-}
-
-// open is a stream that stays open.
-type open struct {
-	played
-	end chan struct{}
-}
-
-func (o *open) Recv() (*extprocv3.ProcessingRequest, error) {
-	if len(o.in) == 0 {
-		<-o.end
-	}
-	return o.played.Recv()
 }
 
 // Streams that are open when draining starts go on; new ones are refused.

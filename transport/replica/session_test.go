@@ -242,29 +242,21 @@ func (stuck) Publish(uint32, []byte) error              { return nil }
 func (stuck) Connected() bool                           { return true }
 func (s stuck) Close() error                            { return s.err }
 
-// Nothing is kept for others when Run has ended.
-func TestNothingIsQueuedAfterRun(t *testing.T) {
+// When Run has ended, nothing is kept for others, and it may run again. It says why a bus can't be left.
+func TestTheEndOfARun(t *testing.T) {
 	r := rig.Must(New(Config{Key: prefix.NewKey()}))
 	router := rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a"}}, Policy: endpick.Policy{Admitters: []endpick.Admitter{r}}}))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.NoError(t, r.Run(ctx, router, stuck{}))
+	broken := errors.New("broken")
+	for range 2 {
+		require.ErrorIs(t, r.Run(ctx, router, stuck{broken}), broken)
+		require.NoError(t, r.Run(ctx, router, stuck{}))
+	}
 	_ = rig.Must(router.Route(endpick.Request{}))
 	events, _, lost := r.queue.take(nil, nil)
 	assert.Empty(t, events)
 	assert.False(t, lost)
-}
-
-func TestRunTellsWhyABusCanNotBeLeft(t *testing.T) {
-	r := rig.Must(New(Config{Key: prefix.NewKey()}))
-	router := rig.Must(endpick.New(endpick.Config{}))
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	broken := errors.New("broken")
-	for range 2 { // it can be run again
-		require.ErrorIs(t, r.Run(ctx, router, stuck{broken}), broken)
-		require.NoError(t, r.Run(ctx, router, stuck{}))
-	}
 }
 
 type unreachable struct{}
@@ -333,6 +325,22 @@ func TestQueue(t *testing.T) {
 	assert.True(t, lost)
 	_, _, lost = q.take(nil, nil)
 	assert.False(t, lost, "it is told once")
+
+	// It is empty after opening and after closing.
+	q.put(&event{}, []uint64{1}, q.soon)
+	q.put(&event{}, make([]uint64, maxBlocks), q.soon)
+	q.set(false)
+	q.set(true)
+	events, blocks, lost = q.take(nil, nil)
+	assert.Empty(t, events)
+	assert.Empty(t, blocks)
+	assert.False(t, lost)
+	q.put(&event{endpoint: "a"}, nil, q.soon)
+	used := make([]event, 3)
+	used[0].endpoint = "a request's memory"
+	events, _, _ = q.take(used, nil)
+	assert.Len(t, events, 1)
+	assert.Empty(t, used[0].endpoint, "it is let go")
 }
 
 // Queuing copies into reused memory.
@@ -393,9 +401,6 @@ func TestWhatIsTold(t *testing.T) {
 			Request: &req, Candidate: &endpick.Candidate{Endpoint: &endpick.Endpoint{ID: "a"}, PrefixTokens: 42},
 			Lease: endpick.LeaseRef{Slot: 3, Generation: 4}, Now: at, RoutedAt: at, OutputTokens: 9,
 		}
-		r.Routed(e)
-		events, _ := take()
-		assert.Empty(t, events, "nobody runs")
 		r.queue.set(true)
 
 		mirror := req
@@ -405,7 +410,7 @@ func TestWhatIsTold(t *testing.T) {
 		r.Routed(&m)
 		r.FirstToken(&m)
 		r.Done(&m, &endpick.Outcome{})
-		events, _ = take()
+		events, _ := take()
 		assert.Empty(t, events)
 
 		reported := func(all ...uint64) []uint64 {
@@ -472,28 +477,6 @@ func TestWhatIsTold(t *testing.T) {
 			assert.Len(t, r.queue.wake, most)
 		}
 	}
-}
-
-// A queue is empty after opening and after closing, and has lost nothing.
-func TestAQueueBeginsEmpty(t *testing.T) {
-	q := newQueue()
-	q.set(true)
-	for range maxEvents + 1 {
-		q.put(&event{}, []uint64{1}, q.soon)
-	}
-	q.set(false)
-	q.put(&event{}, nil, q.soon)
-	q.set(true)
-	events, blocks, lost := q.take(nil, nil)
-	assert.Empty(t, events)
-	assert.Empty(t, blocks)
-	assert.False(t, lost)
-	q.put(&event{endpoint: "a"}, nil, q.soon)
-	used := make([]event, 3)
-	used[0].endpoint = "a request's memory"
-	events, _, _ = q.take(used, nil)
-	assert.Len(t, events, 1)
-	assert.Empty(t, used[0].endpoint, "it is let go")
 }
 
 // Messages that NATS does not take are bounded in number and bytes, and refused without
