@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -235,6 +236,7 @@ func TestInspectorFollowsTheMemory(t *testing.T) {
 		time.Sleep(3*soon - time.Millisecond) // it may have been asked once more before, in vain
 		assert.Equal(t, []string{"b:7b"}, in())
 		assert.Equal(t, 1, at.times("ollama2/metrics"))
+		assert.Equal(t, []string{"a:latest", "a", "b:7b"}, router.Endpoints()[0].Candidate.Endpoint.Models)
 		at.change(func() { delete(at.pages, "ollama2/api/ps") })
 		time.Sleep(4 * time.Second)
 		assert.Empty(t, in())
@@ -531,16 +533,14 @@ func TestNamesThatAreServed(t *testing.T) {
 	assert.Equal(t, []string{"a", longest, "b"}, models)
 	assert.Equal(t, []string{"c"}, adapters)
 	var many []string
-	for i := range 5000 {
-		one := model(fmt.Sprint(i))
-		if i%2 == 1 {
-			one = `{"id":"` + fmt.Sprint(i) + `","parent":"0"}`
-		}
-		many = append(many, one)
+	for i := range 2500 {
+		many = append(many, model(fmt.Sprint(i)), fmt.Sprintf(`{"id":"a%d","parent":"0"}`, i))
 	}
 	models, adapters = served(list(many...))
 	assert.Len(t, models, 2048)
 	assert.Len(t, adapters, 2048)
+	models, _ = served(list(`{"id":"a","aliases":["` + longest + `n","` + strings.Repeat(`b","`, 100) + `"]}`))
+	assert.Equal(t, append([]string{"a"}, slices.Repeat([]string{"b"}, 64)...), models)
 
 	at := &site{pages: known()}
 	router, inspector, panicked := newInspector(scrape.InspectorConfig{Skip: func(e *endpick.Endpoint) bool { return e.ID == "a" || e.Labels["p"][0] == 'p' }}, at,
