@@ -144,7 +144,8 @@ func TestPage(t *testing.T) {
 	m.Observe(failed("llama", "ann"))
 	m.Observe(refused("invented", &endpick.NoEndpointError{Model: "invented", Endpoints: 3}))
 	away := streamed("llama", "ann")
-	away.Attempts = append([]transport.ObservedAttempt{{Candidate: endpick.Candidate{Endpoint: &endpick.Endpoint{ID: "b"}}, HTTP: 500, Result: transport.Erred, Decision: time.Millisecond}}, away.Attempts...)
+	bad := []transport.ObservedAttempt{{Candidate: endpick.Candidate{Endpoint: &endpick.Endpoint{ID: "b"}}, HTTP: 500, Result: transport.Erred, Decision: time.Millisecond}}
+	away.Attempts = slices.Concat(bad, away.Attempts, bad)
 	away.Serving, away.SLOTTFTMillis = 1, 0
 	m.Observe(away)
 	left := streamed("llama", "")
