@@ -395,7 +395,7 @@ func TestCaddyfile(t *testing.T) {
 		scrape    500ms
 		queue     200 {
 			timeout   20s
-			sequences 1
+			sequences 2
 		}
 		tenant    {http.auth.user.id}
 		ttft      2s
@@ -417,7 +417,7 @@ func TestCaddyfile(t *testing.T) {
 	want := `{"pool":"chat","policy":"load-prefix:3:2:2","endpoints":[{"address":"10.0.0.1:8000"},
 		{"id":"second","address":"http://10.0.0.2:8000","models":["llama","qwen"],"adapters":["french"],"variant":"h100-tp2","engine":"vllm",
 		"max_sequences":256,"kv_tokens":400000,"max_in_flight":8,"max_context":8192,"tier":2,"weight":1.5,"labels":{"price":"low","zone":"a"}}],
-		"scrape":500000000,"queue":{"requests":200,"timeout":20000000000,"sequences":1},"tenant":"{http.auth.user.id}",
+		"scrape":500000000,"queue":{"requests":200,"timeout":20000000000,"sequences":2},"tenant":"{http.auth.user.id}",
 		"ttft":2000000000,"tpot":50000000,"max_attempts":2,"max_body_bytes":67108864,
 		"first_byte_timeout":30000000000,"stall_timeout":40000000000,"response_timeout":300000000000,"upgrade_timeout":7200000000000,
 		"hash_key":"{env.HASH_KEY}","seed":7,"shared_cache":true,"disable_usage":true,"pass":["/version","GET /health"]}`
@@ -438,7 +438,7 @@ func TestCaddyfile(t *testing.T) {
 		MaxAttempts: 2, MaxBodyBytes: 64 << 20, SharedCache: true, DisableUsage: true, Pass: []string{"/version", "GET /health"},
 		FirstByteTimeout: 30 * time.Second, StallTimeout: 40 * time.Second, ResponseTimeout: 5 * time.Minute, UpgradeTimeout: 2 * time.Hour,
 		HashKey: rig.Must(prefix.ParseKey(got.HashKey)), EnableEndpointHeader: true,
-		Queue: &transport.QueueConfig{Bounds: queue.Config{MaxRequests: 200, Timeout: 20 * time.Second}, Saturation: queue.Concurrency(1)},
+		Queue: &transport.QueueConfig{Bounds: queue.Config{MaxRequests: 200, Timeout: 20 * time.Second}, Saturation: queue.Concurrency(2)},
 	}, sending)
 	assert.Equal(t, transport.Config{DisableUsage: true, EnableEndpointHeader: true, Queue: &transport.QueueConfig{}},
 		rig.Must((&Settings{DisableUsage: true, Queue: &Queue{}}).sending()))
