@@ -136,7 +136,6 @@ func TestSpan(t *testing.T) {
 	assert.Equal(t, "chat m", s.Name)
 	assert.Equal(t, trace.SpanKindClient, s.SpanKind)
 	assert.Equal(t, codes.Unset, s.Status.Code)
-	assert.False(t, s.Parent.IsValid())
 	assert.Empty(t, s.Links)
 	assert.Empty(t, s.Events)
 	got := attributes(s.Attributes)
@@ -192,7 +191,6 @@ func TestAttempts(t *testing.T) {
 	assert.Equal(t, map[string]any{"endpick.endpoint": "a", "endpick.result": "served", "http.response.status_code": int64(200)}, attributes(s.Events[1].Attributes))
 	assert.False(t, s.Events[0].Time.Before(s.StartTime))
 	assert.True(t, s.Events[0].Time.Before(s.Events[1].Time))
-	assert.Equal(t, traceparent(s), well.headers[0].Get("Traceparent"))
 	assert.Equal(t, traceparent(s), unhealthy.headers[0].Get("Traceparent"))
 }
 
