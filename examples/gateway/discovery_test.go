@@ -109,7 +109,7 @@ func TestTheOldListChangesDuringAReload(t *testing.T) {
 	require.Equal(t, []string{"b:1"}, ids(g))
 }
 
-// While a new source does not answer, the endpoints follow the old one.
+// While a new source does not answer, and when it has gone, the endpoints follow the old one.
 func TestTheOldListIsFollowedWhileTheNewSourceHangs(t *testing.T) {
 	dir := t.TempDir()
 	old, hangs := filepath.Join(dir, "old"), filepath.Join(dir, "hangs")
@@ -121,9 +121,12 @@ func TestTheOldListIsFollowedWhileTheNewSourceHangs(t *testing.T) {
 	w := rig.Must(os.OpenFile(hangs, os.O_WRONLY, 0)) // once it is read
 	writeFile(t, old, "http://b:1\n")
 	assert.Eventually(t, func() bool { return slices.Equal([]string{"b:1"}, ids(g)) }, 30*time.Second, time.Millisecond)
-	rig.Must(w.WriteString("mistake\n{"))
+	rig.Must(w.WriteString("http://c:1\n"))
+	require.NoError(t, os.Remove(hangs)) // before it is read again
 	require.NoError(t, w.Close())
-	require.ErrorContains(t, <-applied, ":2: the address is neither")
+	require.ErrorContains(t, <-applied, "no such file")
+	writeFile(t, old, "http://d:1\n")
+	require.Eventually(t, func() bool { return slices.Equal([]string{"d:1"}, ids(g)) }, 30*time.Second, time.Millisecond, "the old one goes on")
 }
 
 // The settings refer to a router's endpoint by its ID, or else by address and rank.
