@@ -51,7 +51,7 @@ func (s *endpointState) wait(now int64) {
 
 // leave records that a request got its first token, or ended without.
 func (s *endpointState) leave(now int64, answered bool) {
-	s.waiting = max(s.waiting-1, 0)
+	s.waiting--
 	if answered {
 		s.since = now
 	}

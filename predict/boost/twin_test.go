@@ -282,17 +282,11 @@ func TestGrowEqualsItsNaiveTwin(t *testing.T) {
 				}
 			}
 		}
-		cumulated := make([]float64, n)
-		total := 0.0
-		for i, w := range data.W {
-			total += w
-			cumulated[i] = total
-		}
 		r := make([]float64, n)
 		for i, y := range data.Y {
 			r[i] = math.Log(y) - 4
 		}
-		g.sample(r, cumulated, 2, rapid.IntRange(0, 50).Draw(t, "tree"))
+		g.sample(r, cumulate(data.W), 2, rapid.IntRange(0, 50).Draw(t, "tree"))
 		require.NotEmpty(t, g.rows)
 		rows := append([]sampledRow(nil), g.rows...)
 		require.Equal(t, naiveGrow(g), g.grow())
