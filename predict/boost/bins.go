@@ -66,7 +66,7 @@ func (q *quantiser) setRange(sample []float64, largest float64) {
 	n := len(sample)
 	q.low = sample[n/500]
 	top := min(largest, (sample[n-1-n/500]-q.low)*64+q.low) - q.low
-	top = min(max(top, math.Abs(q.low)*0x1p-40, 0x1p-200), 0x1p900)
+	top = min(max(top, 0x1p-200), 0x1p900)
 	// The lowest twentieth of the values above low share a cell if the octaves do not reach them.
 	first, _ := slices.BinarySearch(sample, math.Nextafter(q.low, math.Inf(1)))
 	bottom := top

@@ -60,7 +60,7 @@ type Window struct {
 	y       []float64
 	at      []int64 // nanoseconds since the epoch
 	number  []uint64
-	next    []int32 // next newer sample of the bucket; -1 ends
+	next    []int32 // next newer sample of the bucket, if there is one
 	buckets []bucket
 	free    int32 // head of a list through next
 	rows    int
@@ -138,11 +138,11 @@ func (w *Window) Add(row []float64, label float64, at time.Time) {
 		w.y = append(w.y, label)
 		w.at = append(w.at, at.UnixNano())
 		w.number = append(w.number, w.added)
-		w.next = append(w.next, none)
+		w.next = append(w.next, 0)
 	} else {
 		w.free = w.next[i]
 		copy(w.x[int(i)*len(row):], row)
-		w.y[i], w.at[i], w.number[i], w.next[i] = label, at.UnixNano(), w.added, none
+		w.y[i], w.at[i], w.number[i] = label, at.UnixNano(), w.added
 	}
 	b := &w.buckets[w.Bucket(row)]
 	if b.rows == 0 {
@@ -203,7 +203,6 @@ func (w *Window) Forget(column int, value float64) {
 					w.next[b.newest] = s
 				}
 				b.newest = s
-				w.next[s] = none
 			}
 			s = next
 		}
