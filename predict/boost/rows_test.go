@@ -34,6 +34,8 @@ func TestPriorByHand(t *testing.T) {
 	f := newPriorFit(3)
 	f.add([]int{1, 2}, []float64{99, -9, nan}, 1, 1, 1)
 	require.Equal(t, []float64{1, 0, 0}, f.row, "nor in a fit")
+	f.add([]int{1, 2}, []float64{99, 1e300, 1e300}, 1, 1, 1)
+	require.Equal(t, []float64{1, maxTarget, maxTarget}, f.row, "products stay finite")
 }
 
 // A prior equals that of a twin which solves each pass from the same rows by itself.
