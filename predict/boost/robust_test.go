@@ -58,19 +58,19 @@ func TestAFewStrangeTargetsChangeLittle(t *testing.T) {
 }
 
 // Residuals beyond a factor of e³ of the ordinary ones, in either direction, are cut off; the rest
-// only move the mean. The ordinary residuals here are 0 and 4, all within the reach of the mean.
+// only move the mean. The ordinary residuals here are 10 and 14, so that the mean reaches from -2 to 26.
 func TestWhatIsFarOffIsCutOff(t *testing.T) {
 	residuals, weights := []float64{}, []float64{}
 	for i := range 100 {
-		residuals, weights = append(residuals, float64(i%2*4)), append(weights, 1)
+		residuals, weights = append(residuals, float64(10+i%2*4)), append(weights, 1)
 	}
-	strange := map[float64]float64{-10: -3, -3.5: -3, -2.5: -2.5, 6.5: 6.5, 7.5: 7, 14: 7}
-	mean := 200.0
-	for _, v := range []float64{-10, -3.5, -2.5, 6.5, 7.5, 14} {
+	strange := map[float64]float64{-9: 7, 0: 7, 6.5: 7, 7.5: 7.5, 16.5: 16.5, 17.5: 17, 24: 17, 99: 17}
+	mean := 1200.0
+	for _, v := range []float64{-9, 0, 6.5, 7.5, 16.5, 17.5, 24, 99} {
 		residuals, weights = append(residuals, v), append(weights, 1)
-		mean += v
+		mean += max(-2, min(v, 26))
 	}
-	mean /= 106
+	mean /= 108
 	was := append([]float64(nil), residuals...)
 	var m Model
 	m.centre(residuals, weights)
