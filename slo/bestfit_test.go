@@ -53,6 +53,11 @@ func TestBestFitScores(t *testing.T) {
 	assert.Equal(t, []float64{0, 1, 0}, score(rig.Must(slo.NewBestFit(slo.BestFitConfig{})), streamed, parts))
 	streamed.Stream = false
 	assert.Equal(t, []float64{1, 0, 0}, score(rig.Must(slo.NewBestFit(slo.BestFitConfig{})), streamed, parts))
+	// If nothing but the time to first token is predicted, candidates are compared by that.
+	first := fleet(endpick.Prediction{Has: endpick.TTFT, TTFT: 100 * ms}, endpick.Prediction{Has: endpick.TTFT, TTFT: 200 * ms})
+	for _, streamed.Stream = range []bool{true, false} {
+		assert.Equal(t, []float64{1, 0.5}, score(rig.Must(slo.NewBestFit(slo.BestFitConfig{})), streamed, first), "stream %v", streamed.Stream)
+	}
 }
 
 func TestBestFitConsidersNeighbours(t *testing.T) {
@@ -71,10 +76,6 @@ func TestBestFitConsidersNeighbours(t *testing.T) {
 	assert.InDeltaSlice(t, []float64{1300.0 / 1500, 1, 1}, got, 1e-9)
 	got = score(rig.Must(slo.NewBestFit(slo.BestFitConfig{})), req, cs)
 	assert.InDeltaSlice(t, []float64{1, 1, 1100.0 / 1300}, got, 1e-9)
-
-	for _, rate := range []float64{-1, math.NaN(), math.Inf(1)} {
-		assert.ErrorAs(t, rig.Err(slo.NewBestFit(slo.BestFitConfig{PrefillRate: rate})), new(*endpick.ConfigError))
-	}
 }
 
 func TestBestFitFallsBackOnLoadAndMatch(t *testing.T) {
@@ -103,10 +104,17 @@ func TestBestFitFallsBackOnLoadAndMatch(t *testing.T) {
 	assert.Less(t, got[1], 1.0, "not even as the only other one")
 }
 
-func TestBestFitConfig(t *testing.T) {
-	for _, c := range []slo.BestFitConfig{{Exploration: -1}, {Exploration: 1}} {
-		require.ErrorAs(t, rig.Err(slo.NewBestFit(c)), new(*endpick.ConfigError))
+func TestConfig(t *testing.T) {
+	for _, c := range []slo.BestFitConfig{{Exploration: -1}, {Exploration: 1}, {PrefillRate: -1}, {PrefillRate: nan}, {PrefillRate: math.Inf(1)}} {
+		assert.ErrorAs(t, rig.Err(slo.NewBestFit(c)), new(*endpick.ConfigError))
 	}
+	for _, c := range []slo.HeadroomConfig{{TTFTWeight: -0.1}, {TTFTWeight: 1}, {TTFTWeight: nan}, {OutputTokens: -1}} {
+		assert.ErrorAs(t, rig.Err(slo.NewHeadroom(c)), new(*endpick.ConfigError))
+	}
+	for _, e := range []float64{-0.1, 1, nan} {
+		assert.ErrorAs(t, rig.Err(slo.NewTier(slo.TierConfig{Exploration: e})), new(*endpick.ConfigError))
+	}
+	assert.ErrorAs(t, rig.Err(slo.NewWarmup(slo.WarmupConfig{Ramp: -1})), new(*endpick.ConfigError))
 	name := func(s endpick.Scorer) string { return s.(interface{ Name() string }).Name() }
 	assert.Equal(t, "latency-least", name(rig.Must(slo.NewBestFit(slo.BestFitConfig{}))))
 	assert.Equal(t, "latency-most", name(rig.Must(slo.NewBestFit(slo.BestFitConfig{MostHeadroom: true}))))

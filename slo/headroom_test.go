@@ -67,12 +67,6 @@ func TestHeadroom(t *testing.T) {
 	}
 }
 
-func TestHeadroomConfig(t *testing.T) {
-	for _, c := range []slo.HeadroomConfig{{TTFTWeight: -0.1}, {TTFTWeight: 1}, {TTFTWeight: nan}, {OutputTokens: -1}} {
-		require.ErrorAs(t, rig.Err(slo.NewHeadroom(c)), new(*endpick.ConfigError))
-	}
-}
-
 // A request must not break the strictest TPOT target on an endpoint.
 func TestHeadroomOfRunningRequests(t *testing.T) {
 	h := rig.Must(slo.NewHeadroom(slo.HeadroomConfig{}))
@@ -258,19 +252,6 @@ func TestUpperBoundOfTheWhole(t *testing.T) {
 	assert.InDelta(t, -0.2, slo.FitOf(h, &req, &fleet(p)[0]).TTFT, 1e-9)
 	p.E2EUpper = 0
 	assert.InDelta(t, 0.2, slo.FitOf(h, &req, &fleet(p)[0]).TTFT, 1e-9)
-}
-
-// If nothing but the time to first token is predicted, candidates are compared by that.
-func TestFirstTokensAlone(t *testing.T) {
-	first := func(ttft float64) endpick.Prediction {
-		p := both(ttft, 0)
-		p.Has = endpick.TTFT
-		return p
-	}
-	req := ask(0, 0)
-	for _, req.Stream = range []bool{true, false} {
-		assert.Equal(t, []float64{1, 0.5}, score(rig.Must(slo.NewBestFit(slo.BestFitConfig{})), req, fleet(first(100), first(200))), "stream %v", req.Stream)
-	}
 }
 
 // Whether a request explores those that miss their targets says nothing about whether it

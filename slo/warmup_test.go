@@ -8,7 +8,6 @@ import (
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/slo"
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 // considered is the share of requests for which the candidate stays.
@@ -49,8 +48,4 @@ func TestWarmupRamps(t *testing.T) {
 	cs[1].Ref.Generation++
 	later := joined.Add(time.Hour)
 	assert.InDelta(t, 0.2, considered(f, later, cs, "server-1"), 0.02, "another endpoint in the place of an old one")
-}
-
-func TestWarmupConfig(t *testing.T) {
-	require.ErrorAs(t, rig.Err(slo.NewWarmup(slo.WarmupConfig{Ramp: -1})), new(*endpick.ConfigError))
 }
