@@ -100,7 +100,6 @@ func TestPossiblePredictions(t *testing.T) {
 	assert.Equal(t, 24*time.Hour, p.TTFT, "the longest")
 }
 
-// The learning settings reach the learners.
 func TestConfigReachesTheLearners(t *testing.T) {
 	c := LatencyConfig{Trees: 7, Samples: 1234, MaxAge: time.Hour, RefitEvery: 99, Share: 0.5, Synchronous: true}
 	for target := range learn.Target(targets) {
@@ -123,7 +122,6 @@ func (w *world) paceOf(times int, all *offset, refits uint64, pace, ms, predicte
 	return s
 }
 
-// A model's offset is forgotten together with the model.
 func TestOffsetsEndWithTheirModel(t *testing.T) {
 	w := newWorld(t, synchronous())
 	var off offset

@@ -98,7 +98,6 @@ func TestTrustIsolatesTenants(t *testing.T) {
 	assert.Greater(t, d.capacity(), 1500)
 }
 
-// An engine without a cache is recognized.
 func TestTrustWithoutACache(t *testing.T) {
 	d := newFixture(t, 10_000)
 	chance := uint64(1)

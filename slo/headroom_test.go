@@ -215,7 +215,6 @@ func TestTheLengthOfOneResponse(t *testing.T) {
 	}
 }
 
-// An impossible latency loses only its own share; the others count.
 func TestOneImpossibleLatency(t *testing.T) {
 	h := rig.Must(slo.NewHeadroom(slo.HeadroomConfig{}))
 	for _, x := range []struct {

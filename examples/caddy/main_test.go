@@ -83,7 +83,6 @@ func front(f *traffic.Fleet, name, policy, socket string) (*traffic.Front, error
 	return &traffic.Front{Client: client, Leases: leases, Stop: caddy.Stop}, caddy.Load(config, true)
 }
 
-// The Caddyfile is valid.
 func TestCaddyfile(t *testing.T) {
 	text, err := os.ReadFile("Caddyfile")
 	require.NoError(t, err)

@@ -224,7 +224,6 @@ func TestKindsOfGroups(t *testing.T) {
 	require.Equal(t, precise.Window, decoded(t, []any{1.5, []any{e}}).events[0].Spec, "what has a window")
 }
 
-// Fields with the wrong type cost their event and nothing else.
 func TestMalformedEvents(t *testing.T) {
 	for field, values := range map[string][]any{
 		"block_hashes": {1, "x", []any{1.5}, map[string]any{}}, "parent_block_hash": {1.5, []any{}},

@@ -14,7 +14,6 @@ func (f *fleet) confirmed() [3]uint64 {
 	return [3]uint64{s.Confirmed, s.Unconfirmed, s.Textual}
 }
 
-// Events that match no prompt are noticed.
 func TestEventsThatMatchNothing(t *testing.T) {
 	f, a := fed(t)
 	serve := func(req endpick.Request, event precise.Event, status endpick.Status) {

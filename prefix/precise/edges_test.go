@@ -115,7 +115,6 @@ func TestManyCopies(t *testing.T) {
 	assert.Zero(t, held())
 }
 
-// The counts are reported.
 func TestFeedStats(t *testing.T) {
 	f := newFleet(t, precise.Config{})
 	f.feed("b", 0)

@@ -704,7 +704,6 @@ func TestLookingUpEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A source is never called concurrently.
 func TestASourceIsAskedByOne(t *testing.T) {
 	var change discover.Change
 	var asking sync.Mutex

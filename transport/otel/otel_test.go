@@ -124,7 +124,6 @@ func traceparent(s tracetest.SpanStub) string {
 	return "00-" + s.SpanContext.TraceID().String() + "-" + s.SpanContext.SpanID().String() + "-01"
 }
 
-// A complete span.
 func TestSpan(t *testing.T) {
 	r, provider := newRecorder()
 	e := startEngine(t, nil)

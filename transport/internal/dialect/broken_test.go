@@ -42,7 +42,6 @@ func TestWhatHasComeIsPassedOn(t *testing.T) {
 	}
 }
 
-// A stream that breaks off ends with an error as its API has it.
 func TestBrokenStreamsEndAsTheirAPIHasIt(t *testing.T) {
 	const openAI = `data: {"error":{"message":"it died","type":"api_error","param":null,"code":"502"}}` + "\n\n"
 	const half = `{"x":"`

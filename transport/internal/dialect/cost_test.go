@@ -186,7 +186,6 @@ func TestDepth(t *testing.T) {
 	require.NoError(t, err, "brackets in a string are no levels")
 }
 
-// When its client leaves, reading a prompt stops.
 func TestReadingLooksAtItsClient(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

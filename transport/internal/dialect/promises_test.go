@@ -181,7 +181,6 @@ func TestTheModelOfTheBodyDecides(t *testing.T) {
 	assert.Equal(t, before, w.ask(path, strings.Replace(body, `"m"`, `"pool"`, 1), nil).Request.InputTokens, "nothing is known of that")
 }
 
-// Only a completed response teaches lengths.
 func TestWhatFailsTeachesNothing(t *testing.T) {
 	const path = "/v1/chat/completions"
 	body := `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("why ", 200) + `"}]}`

@@ -205,7 +205,6 @@ func TestReturningWhereNobodyIsWell(t *testing.T) {
 	}
 }
 
-// A second recovery begins with the share of the first.
 func TestReturningTwice(t *testing.T) {
 	c := newCluster("a", "b")
 	untilTried := func() (n int) {
@@ -314,7 +313,6 @@ func TestChecksThatFailWithWords(t *testing.T) {
 	assert.True(t, c.IsOut("a"))
 }
 
-// The others' failures fade while they get no requests.
 func TestFailuresOfOthersFade(t *testing.T) {
 	c := newCluster("a", "b")
 	c.play("b", "ff")

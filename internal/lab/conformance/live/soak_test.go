@@ -81,7 +81,6 @@ func TestFates(t *testing.T) {
 	}
 }
 
-// Leftovers are reported.
 func TestLeftovers(t *testing.T) {
 	of := func(before, after held) []error {
 		r := &report{before: before, after: after}

@@ -152,7 +152,6 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
-// A malformed snapshot changes nothing.
 func TestMalformedSnapshots(t *testing.T) {
 	open := func(w *writer, number uint64) {
 		w.byte(opOpen)
