@@ -27,6 +27,8 @@ func TestLatencyAdmitter(t *testing.T) {
 		{"out of reach", ask(200, 0), -1, full(), "slo: SLO out of reach of 2 endpoints: TTFT 200ms, at best 300ms"},
 		{"no endpoint has both", ask(350, 50), -1, full(),
 			"slo: SLO out of reach of 2 endpoints: TTFT 350ms, at best 300ms; TPOT 50ms, at best 40ms"},
+		{"one that is asked for is at once", ask(350, 50), -1, fleet(both(0, 60)),
+			"slo: SLO out of reach of 1 endpoints: TTFT 350ms, at best 1ns; TPOT 50ms, at best 60ms"},
 		{"not sheddable", ask(200, 0), 0, full(), ""},
 		{"no SLO", ask(0, 0), -1, full(), ""},
 		{"within reach of one", ask(200, 0), -1, change(func(c *endpick.Candidate) { c.Prediction = both(100, 1) }), ""},

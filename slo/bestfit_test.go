@@ -53,6 +53,7 @@ func TestBestFitScores(t *testing.T) {
 	assert.Equal(t, []float64{0, 1, 0}, score(rig.Must(slo.NewBestFit(slo.BestFitConfig{})), streamed, parts))
 	streamed.Stream = false
 	assert.Equal(t, []float64{1, 0, 0}, score(rig.Must(slo.NewBestFit(slo.BestFitConfig{})), streamed, parts))
+	assert.Equal(t, []float64{1, 0}, score(rig.Must(slo.NewBestFit(slo.BestFitConfig{})), streamed, parts[1:]), "or the sum of its parts")
 	// If nothing but the time to first token is predicted, candidates are compared by that.
 	first := fleet(endpick.Prediction{Has: endpick.TTFT, TTFT: 100 * ms}, endpick.Prediction{Has: endpick.TTFT, TTFT: 200 * ms})
 	for _, streamed.Stream = range []bool{true, false} {

@@ -104,41 +104,29 @@ func TestAFileThatTurnsToGarbage(t *testing.T) {
 	})
 }
 
-// listed is a source that lists these endpoints.
-type listed struct{ all []endpick.Endpoint }
-
-func (l *listed) Endpoints(context.Context) ([]endpick.Endpoint, error) {
-	return slices.Clone(l.all), nil
-}
-
-func (l *listed) set(addresses ...string) *listed {
-	l.all = nil
-	for _, a := range addresses {
-		l.all = append(l.all, endpick.Endpoint{Address: a})
-	}
-	return l
-}
-
 // source is a source of the test's.
 type source func(ctx context.Context) ([]endpick.Endpoint, error)
 
 func (s source) Endpoints(ctx context.Context) ([]endpick.Endpoint, error) { return s(ctx) }
+
+// list is a source of endpoints at these addresses.
+func list(addresses ...string) source {
+	return func(context.Context) (all []endpick.Endpoint, _ error) {
+		for _, a := range addresses {
+			all = append(all, endpick.Endpoint{Address: a})
+		}
+		return all, nil
+	}
+}
 
 // A source that fails, panics, takes too long, lists no endpoints or invalid ones
 // changes nothing; once it recovers it is followed again.
 func TestSourcesThatFail(t *testing.T) {
 	var current atomic.Pointer[source]
 	set := func(s source) { current.Store(&s) }
-	list := func(addresses ...string) source {
-		return func(context.Context) (all []endpick.Endpoint, _ error) {
-			for _, a := range addresses {
-				all = append(all, endpick.Endpoint{Address: a})
-			}
-			return all, nil
-		}
-	}
 	broken := errors.New("broken")
-	set(func(context.Context) ([]endpick.Endpoint, error) { return nil, broken })
+	half := []endpick.Endpoint{{Address: "half of it"}}
+	set(func(context.Context) ([]endpick.Endpoint, error) { return half, broken })
 	config := discover.Config{Timeout: 2 * time.Second, Source: source(func(ctx context.Context) ([]endpick.Endpoint, error) { return (*current.Load())(ctx) })}
 	follow(t, config, func(f *following) {
 		assert.Equal(t, []string{"own"}, f.ids(), "until the first good list")
@@ -146,12 +134,12 @@ func TestSourcesThatFail(t *testing.T) {
 		set(list("a:1", "b:1"))
 		time.Sleep(2 * time.Second)
 		for reported, bad := range map[string]source{
-			"broken":                    func(context.Context) ([]endpick.Endpoint, error) { return nil, broken },
+			"broken":                    func(context.Context) ([]endpick.Endpoint, error) { return half, broken },
 			"the source panicked: oops": func(context.Context) ([]endpick.Endpoint, error) { panic("oops") },
 			"context deadline exceeded": func(ctx context.Context) ([]endpick.Endpoint, error) { <-ctx.Done(); return nil, ctx.Err() },
 			"discover: no endpoints":    list(),
 			"discover: no endpoints: gone": func(context.Context) ([]endpick.Endpoint, error) {
-				return nil, fmt.Errorf("%w: gone", discover.ErrEmpty)
+				return half, fmt.Errorf("%w: gone", discover.ErrEmpty)
 			},
 			`endpick: endpoint "a:1" is listed twice`: list("a:1", "b:1", "a:1"),
 			`endpoint 2 of the list, "": transport: the endpoint's address is neither host:port nor an http, https or h2c URL`: list("a:1", "gopher://x"),
@@ -170,7 +158,7 @@ func TestSourcesThatFail(t *testing.T) {
 	})
 	config.AllowEmpty = true
 	gone := func(context.Context) ([]endpick.Endpoint, error) {
-		return []endpick.Endpoint{{Address: "x"}}, fmt.Errorf("%w: gone", discover.ErrEmpty)
+		return half, fmt.Errorf("%w: gone", discover.ErrEmpty)
 	}
 	for _, empty := range []source{list(), gone} { // even as the first
 		set(empty)
@@ -190,10 +178,11 @@ func TestSourcesThatFail(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
-	router, list := rig.Must(endpick.New(endpick.Config{})), &listed{}
+	router, current := rig.Must(endpick.New(endpick.Config{})), list()
+	lists := source(func(ctx context.Context) ([]endpick.Endpoint, error) { return current(ctx) })
 	for field, c := range map[string]discover.Config{
-		"Router": {Source: list}, "Source": {Router: router},
-		"Interval": {Router: router, Source: list, Interval: -1}, "Timeout": {Router: router, Source: list, Timeout: -1},
+		"Router": {Source: lists}, "Source": {Router: router},
+		"Interval": {Router: router, Source: lists, Interval: -1}, "Timeout": {Router: router, Source: lists, Timeout: -1},
 	} {
 		assert.Equal(t, "discover.Config."+field, rig.Field(discover.New(c)))
 	}
@@ -210,9 +199,9 @@ func TestConfig(t *testing.T) {
 	}
 	_, err := discover.New(discover.Config{Router: router, Source: &discover.DNS{SRV: true, Name: "models.test"}})
 	require.NoError(t, err, "the records have the port")
-	w := rig.Must(discover.New(discover.Config{Router: router, Source: list}))
+	w := rig.Must(discover.New(discover.Config{Router: router, Source: lists}))
 	assert.ErrorIs(t, w.Poll(t.Context()), discover.ErrEmpty)
-	list.set("::bad::")
+	current = list("::bad::")
 	assert.ErrorIs(t, w.Poll(t.Context()), transport.ErrAddress)
 	done, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -504,14 +493,13 @@ func TestDNS(t *testing.T) {
 // An address is the same however it is written: resolvers also return IPv4 addresses
 // as IPv6, and one server must not count twice.
 func TestDNSAddressesAreOfOneKind(t *testing.T) {
-	z := zoneOf("10.0.0.1", "::ffff:10.0.0.1", "::ffff:10.0.0.2", "fd00::ffff:a00:1")
-	d := &discover.DNS{Name: "models.test.", Port: 80, Resolver: z.resolver()}
+	d := &discover.DNS{Name: "models.test.", Port: 80, Scheme: "http", Resolver: zoneOf("10.0.0.1", "::ffff:10.0.0.1", "fd00::ffff:a00:1").resolver()}
 	list := rig.Must(d.Endpoints(t.Context()))
-	assert.Equal(t, []string{"10.0.0.1:80 10.0.0.1:80", "10.0.0.2:80 10.0.0.2:80", "[fd00::ffff:a00:1]:80 [fd00::ffff:a00:1]:80"}, addresses(list))
+	assert.Equal(t, []string{"10.0.0.1:80 http://10.0.0.1:80", "[fd00::ffff:a00:1]:80 http://[fd00::ffff:a00:1]:80"}, addresses(list))
 	for name, want := range map[string]string{
 		"10.0.0.7": "10.0.0.7:80", "::ffff:10.0.0.7": "10.0.0.7:80", "fd00::7": "[fd00::7]:80",
 	} {
-		d.Name, d.Scheme = name, "http"
+		d.Name = name
 		assert.Equal(t, []string{want + " http://" + want}, addresses(rig.Must(d.Endpoints(t.Context()))), name)
 	}
 }
@@ -628,6 +616,8 @@ func TestWhatIsWrongWithAList(t *testing.T) {
 	require.Error(t, asked.Err())
 	require.Error(t, w.Poll(t.Context()))
 	assert.Len(t, reported, 1)
+	list = append(list, endpick.Endpoint{})
+	require.ErrorContains(t, w.Poll(t.Context()), "has 100001 endpoints, more than 100000")
 	list = good
 	for range 2 {
 		require.NoError(t, w.Poll(t.Context()))
@@ -638,19 +628,19 @@ func TestWhatIsWrongWithAList(t *testing.T) {
 	for range 2 {
 		require.ErrorIs(t, w.Poll(t.Context()), endpick.ErrDuplicateEndpoint)
 	}
-	assert.Len(t, reported, 2)
+	assert.Len(t, reported, 3)
 	list = good
 	require.NoError(t, w.Poll(t.Context()))
 	list = bad
 	require.Error(t, w.Poll(t.Context()))
-	assert.Len(t, reported, 3, "it was good in between")
+	assert.Len(t, reported, 4, "it was good in between")
 	assert.Len(t, router.Endpoints(), 3)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	list = []endpick.Endpoint{{Address: "c"}}
 	require.Equal(t, context.Canceled, w.Poll(ctx))
-	assert.Len(t, reported, 3)
+	assert.Len(t, reported, 4)
 	assert.Len(t, router.Endpoints(), 3, "it is not taken over")
 }
 
@@ -660,12 +650,8 @@ func TestTheProgramsResolver(t *testing.T) {
 	own := net.DefaultResolver
 	net.DefaultResolver = z.resolver()
 	defer func() { net.DefaultResolver = own }()
-	list := rig.Must((&discover.DNS{Name: "fleet.test.", Port: 8000}).Endpoints(t.Context()))
-	require.Len(t, list, 1)
-	assert.Equal(t, "10.0.0.1:8000", list[0].ID)
-	list = rig.Must((&discover.DNS{SRV: true, Name: "fleet.test."}).Endpoints(t.Context()))
-	require.Len(t, list, 1)
-	assert.Equal(t, "a:1", list[0].ID)
+	assert.Equal(t, []string{"10.0.0.1:8000 10.0.0.1:8000"}, addresses(rig.Must((&discover.DNS{Name: "fleet.test.", Port: 8000}).Endpoints(t.Context()))))
+	assert.Equal(t, []string{"a:1 a:1"}, addresses(rig.Must((&discover.DNS{SRV: true, Name: "fleet.test."}).Endpoints(t.Context()))))
 }
 
 // Endpoints of one name do not share models and labels.
@@ -705,10 +691,9 @@ func TestLookingUpEndsWithItsContext(t *testing.T) {
 }
 
 func TestASourceIsAskedByOne(t *testing.T) {
-	var change discover.Change
 	var asking sync.Mutex
 	asked := 0
-	w, _ := watch(source(func(context.Context) ([]endpick.Endpoint, error) {
+	w := watch(func(context.Context) ([]endpick.Endpoint, error) {
 		if assert.True(t, asking.TryLock()) {
 			defer asking.Unlock()
 			asked++
@@ -717,7 +702,7 @@ func TestASourceIsAskedByOne(t *testing.T) {
 			runtime.Gosched()
 		}
 		return []endpick.Endpoint{{Address: "a"}}, nil
-	}), &change)
+	})
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
@@ -730,17 +715,19 @@ func TestASourceIsAskedByOne(t *testing.T) {
 	assert.Equal(t, 200, asked)
 }
 
-func watch(source discover.Source, change *discover.Change) (*discover.Watcher, *endpick.Router) {
-	router := rig.Must(endpick.New(endpick.Config{}))
-	w := rig.Must(discover.New(discover.Config{Router: router, Source: source, OnChange: func(c discover.Change) { *change = c }}))
-	return w, router
+func watch(asks source) *discover.Watcher {
+	return rig.Must(discover.New(discover.Config{Router: rig.Must(endpick.New(endpick.Config{})), Source: asks}))
 }
 
 // A source may reuse its list: changes in place are noticed.
 func TestASourceThatKeepsItsList(t *testing.T) {
 	var change discover.Change
 	list := []endpick.Endpoint{{Address: "a"}, {Address: "b"}}
-	w, router := watch(source(func(context.Context) ([]endpick.Endpoint, error) { return list, nil }), &change)
+	router := rig.Must(endpick.New(endpick.Config{}))
+	w := rig.Must(discover.New(discover.Config{
+		Router: router, OnChange: func(c discover.Change) { change = c },
+		Source: source(func(context.Context) ([]endpick.Endpoint, error) { return list, nil }),
+	}))
 	require.NoError(t, w.Poll(t.Context()))
 	list[1] = endpick.Endpoint{Address: "c"}
 	require.NoError(t, w.Poll(t.Context()))
@@ -750,35 +737,17 @@ func TestASourceThatKeepsItsList(t *testing.T) {
 	assert.Equal(t, 1000, router.Endpoints()[1].Candidate.Endpoint.KVTokens)
 }
 
-// A list that comes with an error does not count, nor does one that is too long.
-func TestListsThatAreNone(t *testing.T) {
-	var change discover.Change
-	list, fails := []endpick.Endpoint{{Address: "a"}}, fmt.Errorf("half of it")
-	w, router := watch(source(func(context.Context) ([]endpick.Endpoint, error) { return list, fails }), &change)
-	require.ErrorIs(t, w.Poll(t.Context()), fails)
-	fails = fmt.Errorf("%w: none is ready", discover.ErrEmpty)
-	require.ErrorIs(t, w.Poll(t.Context()), discover.ErrEmpty)
-	assert.Zero(t, change)
-	fails, list = nil, make([]endpick.Endpoint, 100_001)
-	for i := range list {
-		list[i].Address = fmt.Sprint("s", i)
-	}
-	require.ErrorContains(t, w.Poll(t.Context()), "has 100001 endpoints, more than 100000")
-	assert.Empty(t, router.Endpoints())
-}
-
 // A source is polled every two seconds and has five to answer.
 func TestDefaults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		var asked []time.Duration
-		var change discover.Change
-		w, _ := watch(source(func(ctx context.Context) ([]endpick.Endpoint, error) {
+		w := watch(func(ctx context.Context) ([]endpick.Endpoint, error) {
 			asked = append(asked, time.Since(start))
 			until, _ := ctx.Deadline()
 			assert.Equal(t, 5*time.Second, time.Until(until))
 			return []endpick.Endpoint{{Address: "a"}}, nil
-		}), &change)
+		})
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(5*time.Second, cancel)
 		w.Run(ctx)
