@@ -493,13 +493,14 @@ func TestDNS(t *testing.T) {
 // An address is the same however it is written: resolvers also return IPv4 addresses
 // as IPv6, and one server must not count twice.
 func TestDNSAddressesAreOfOneKind(t *testing.T) {
-	d := &discover.DNS{Name: "models.test.", Port: 80, Scheme: "http", Resolver: zoneOf("10.0.0.1", "::ffff:10.0.0.1", "fd00::ffff:a00:1").resolver()}
+	z := zoneOf("10.0.0.1", "::ffff:10.0.0.1", "fd00::ffff:a00:1")
+	d := &discover.DNS{Name: "models.test.", Port: 80, Resolver: z.resolver()}
 	list := rig.Must(d.Endpoints(t.Context()))
-	assert.Equal(t, []string{"10.0.0.1:80 http://10.0.0.1:80", "[fd00::ffff:a00:1]:80 http://[fd00::ffff:a00:1]:80"}, addresses(list))
+	assert.Equal(t, []string{"10.0.0.1:80 10.0.0.1:80", "[fd00::ffff:a00:1]:80 [fd00::ffff:a00:1]:80"}, addresses(list))
 	for name, want := range map[string]string{
 		"10.0.0.7": "10.0.0.7:80", "::ffff:10.0.0.7": "10.0.0.7:80", "fd00::7": "[fd00::7]:80",
 	} {
-		d.Name = name
+		d.Name, d.Scheme = name, "http"
 		assert.Equal(t, []string{want + " http://" + want}, addresses(rig.Must(d.Endpoints(t.Context()))), name)
 	}
 }
@@ -650,8 +651,10 @@ func TestTheProgramsResolver(t *testing.T) {
 	own := net.DefaultResolver
 	net.DefaultResolver = z.resolver()
 	defer func() { net.DefaultResolver = own }()
-	assert.Equal(t, []string{"10.0.0.1:8000 10.0.0.1:8000"}, addresses(rig.Must((&discover.DNS{Name: "fleet.test.", Port: 8000}).Endpoints(t.Context()))))
-	assert.Equal(t, []string{"a:1 a:1"}, addresses(rig.Must((&discover.DNS{SRV: true, Name: "fleet.test."}).Endpoints(t.Context()))))
+	list := rig.Must((&discover.DNS{Name: "fleet.test.", Port: 8000}).Endpoints(t.Context()))
+	assert.Equal(t, []string{"10.0.0.1:8000 10.0.0.1:8000"}, addresses(list))
+	list = rig.Must((&discover.DNS{SRV: true, Name: "fleet.test."}).Endpoints(t.Context()))
+	assert.Equal(t, []string{"a:1 a:1"}, addresses(list))
 }
 
 // Endpoints of one name do not share models and labels.
