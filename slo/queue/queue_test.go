@@ -118,6 +118,21 @@ func TestQueueForgetsTheLeastAhead(t *testing.T) {
 	assert.Equal(t, []string{"always there", "new", "far ahead"}, q.drain(epoch))
 }
 
+// A tenant that was passed over because its model had no room does not turn the time back when it goes: who comes
+// then is not ahead of it.
+func TestQueueTimeGoesOn(t *testing.T) {
+	q := newQueue(t, queue.Config{})
+	for _, tenant := range []string{"a", "a", "b", "b", "b"} {
+		q.push(t, queue.Item[string]{Value: tenant, Tenant: tenant, Tokens: 50})
+	}
+	for range 2 {
+		q.PopIf(epoch, 0, func(i queue.Item[string]) bool { return i.Value == "b" })
+	}
+	require.Equal(t, "a", q.pop(t).Value)
+	q.push(t, queue.Item[string]{Value: "new", Tenant: "new"})
+	assert.Equal(t, []string{"a", "new", "b"}, q.drain(epoch))
+}
+
 // wide converts a number that a 32-bit int can't hold; tests of such numbers
 // begin with needsWideInts.
 func wide(n int64) int { return int(n) }
