@@ -30,8 +30,7 @@ func batchRange(candidates []endpick.Candidate) (least, most float64) {
 	for i := range candidates {
 		bs := candidates[i].BatchSize()
 		if i == 0 {
-			least, most = bs, bs
-			continue
+			least = bs
 		}
 		least, most = min(least, bs), max(most, bs)
 	}

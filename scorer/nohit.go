@@ -30,10 +30,6 @@ func (s *noHitLRU) Score(_ *endpick.Request, candidates []endpick.Candidate, dst
 		}
 		return
 	}
-	if len(candidates) == 1 {
-		dst[0] = 1
-		return
-	}
 	order, _ := s.work.Get().(*[]uint64)
 	if order == nil {
 		order = new([]uint64)
@@ -50,7 +46,7 @@ func (s *noHitLRU) Score(_ *endpick.Request, candidates []endpick.Candidate, dst
 	slices.Sort(sorted)
 	for i := range candidates {
 		rank, _ := slices.BinarySearch(sorted, uint64(dst[i]))
-		dst[i] = 1 - float64(rank)/float64(len(candidates)-1)
+		dst[i] = 1 - float64(rank)/float64(max(len(candidates)-1, 1))
 	}
 	*order = sorted
 	s.work.Put(order)

@@ -23,7 +23,6 @@ import (
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/health"
 	"github.com/endpick/endpick/transport/recording"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -372,10 +371,8 @@ func (w *world) outcome(t testing.TB) endpick.Outcome {
 
 // idle checks that nothing is in flight any more.
 func (w *world) idle(t testing.TB) {
-	assert.Eventually(t, func() bool { return w.router.Stats().OpenLeases == 0 }, 30*time.Second, time.Millisecond, "open leases")
-	for _, e := range w.router.Endpoints() {
-		assert.Equal(t, endpick.InFlight{}, e.Candidate.InFlight, e.Candidate.Endpoint.ID)
-	}
+	t.Helper()
+	rig.Idle(t, w.router)
 }
 
 // settled waits until there are no more goroutines than at the start, plus a

@@ -373,12 +373,7 @@ func FuzzRoundTrip(f *testing.F) {
 			t.Fatal(*p)
 		}
 		// An abandoned exchange is closed by a goroutine of its own.
-		for deadline := time.Now().Add(30 * time.Second); router.Stats().OpenLeases > 0; time.Sleep(time.Millisecond) {
-			require.True(t, time.Now().Before(deadline), "a lease is left open")
-		}
-		for _, e := range router.Endpoints() {
-			require.Zero(t, e.Candidate.InFlight)
-		}
+		rig.Idle(t, router)
 	})
 }
 

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/modelserver"
@@ -17,7 +16,6 @@ import (
 	bifrost "github.com/maximhq/bifrost/core"
 	"github.com/maximhq/bifrost/core/schemas"
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 // fault is what a server does instead of serving; nil: it serves.
@@ -88,10 +86,7 @@ func (w *setup) breaks(f fault, ids ...string) {
 // idle waits until nothing is open and checks that nothing remains.
 func (w *setup) idle(t *testing.T) {
 	t.Helper()
-	require.Eventually(t, func() bool { return w.router.Stats().OpenLeases == 0 }, 30*time.Second, time.Millisecond)
-	for _, e := range w.router.Endpoints() {
-		assert.Zero(t, e.Candidate.InFlight, e.Candidate.Endpoint.ID)
-	}
+	rig.Idle(t, w.router)
 }
 
 // said waits until nothing is open and returns how requests have ended.

@@ -116,10 +116,7 @@ func llamaClient(t *testing.T, url, name string, atOnce bool) *traffic.Client {
 // noneOpen waits until nothing is in flight, neither in the router's accounts nor in the servers.
 func noneOpen(t *testing.T, g *gateway, servers []*rig.Process) {
 	t.Helper()
-	require.Eventually(t, func() bool { return g.router.Stats().OpenLeases == 0 }, time.Minute, time.Millisecond)
-	for _, e := range g.router.Endpoints() {
-		require.Equal(t, endpick.InFlight{}, e.Candidate.InFlight)
-	}
+	rig.Idle(t, g.router)
 	require.Zero(t, g.router.Stats().Reaped, "each lease was closed by its request")
 	for _, s := range servers {
 		require.Eventually(t, func() bool {

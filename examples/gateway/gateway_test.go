@@ -69,10 +69,7 @@ func TestServersDie(t *testing.T) {
 				return f.Members[0].Server.Totals().Completed > 0
 			}, time.Minute, 20*time.Millisecond, "the server that came back is used again")
 			// A client has its last byte slightly before the proxy closes the lease.
-			require.Eventually(t, func() bool { return g.router.Stats().OpenLeases == 0 }, 30*time.Second, time.Millisecond)
-			for _, e := range g.router.Endpoints() {
-				require.Zero(t, e.Candidate.InFlight)
-			}
+			rig.Idle(t, g.router)
 		})
 	}
 }

@@ -173,10 +173,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	}
 	stop.Store(true)
 	group.Wait()
-	require.Eventually(t, func() bool { return g.router.Stats().OpenLeases == 0 }, 30*time.Second, time.Millisecond)
-	for _, e := range g.router.Endpoints() {
-		require.Zero(t, e.Candidate.InFlight)
-	}
+	rig.Idle(t, g.router)
 	require.Zero(t, g.router.Stats().Panics)
 	require.Same(t, index, g.policies.index)
 	after, _ := g.policies.measured(g.settings.Load())

@@ -168,7 +168,7 @@ func (q *quota) count(req *endpick.Request, now time.Time, limits *Limits) {
 // waitFor is how long tokens take to flow in.
 func waitFor(tokens, rate float64) time.Duration {
 	wait := math.Ceil(tokens / rate * float64(time.Second))
-	return max(time.Duration(min(wait, math.MaxInt64/2)), 1)
+	return time.Duration(min(wait, math.MaxInt64/2))
 }
 
 // Withdrawn is called by the router for an admitted request that is not routed

@@ -633,9 +633,6 @@ func FuzzProcess(f *testing.F) {
 			}
 		}
 		require.LessOrEqual(t, others, len(steps))
-		require.Zero(t, router.Stats().OpenLeases)
-		for _, e := range router.Endpoints() {
-			require.Zero(t, e.Candidate.InFlight)
-		}
+		rig.Idle(t, router)
 	})
 }

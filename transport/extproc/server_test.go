@@ -112,10 +112,7 @@ func connect(t testing.TB, at string, secured credentials.TransportCredentials, 
 // idle waits until nothing is open: a stream may end after its client has gone.
 func (w *world) idle(t testing.TB) {
 	t.Helper()
-	require.Eventually(t, func() bool { return w.router.Stats().OpenLeases == 0 }, 30*time.Second, time.Millisecond)
-	for _, e := range w.router.Endpoints() {
-		assert.Zero(t, e.Candidate.InFlight, e.Candidate.Endpoint.ID)
-	}
+	rig.Idle(t, w.router)
 }
 
 // talk is one stream, message by message.

@@ -4,6 +4,11 @@ import (
 	"bytes"
 	"context"
 	"sync"
+	"testing"
+	"time"
+
+	"github.com/endpick/endpick"
+	"github.com/stretchr/testify/assert"
 )
 
 // Running lets something run until stop is called, which waits for its end.
@@ -31,4 +36,13 @@ func (o *Output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.b.String()
+}
+
+// Idle waits until no lease is open, and checks that nothing is left in flight.
+func Idle(t testing.TB, router *endpick.Router) {
+	t.Helper()
+	assert.Eventually(t, func() bool { return router.Stats().OpenLeases == 0 }, time.Minute, time.Millisecond, "open leases")
+	for _, e := range router.Endpoints() {
+		assert.Zero(t, e.Candidate.InFlight, e.Candidate.Endpoint.ID)
+	}
 }
