@@ -283,15 +283,16 @@ func TestLimitsThatPanic(t *testing.T) {
 		return quota.Limits{Rate: 1, Burst: 100, Requests: 1}
 	}})
 	first := rig.Must(s.route("a", 10, 0))
+	s.now = s.now.Add(time.Minute) // and it is full again
 	broken = true
 	second := rig.Must(s.route("a", 20, 0))
 	third := rig.Must(s.Route(endpick.Request{Tenant: "a", InputTokens: 5, Adopted: &endpick.Adopted{Endpoint: "a"}}))
 	assert.EqualValues(t, 2, s.Stats().Panics)
-	assert.Equal(t, 65.0, s.left("a"))
+	assert.Equal(t, 75.0, s.left("a"))
 	broken = false
 	second.Done(endpick.Outcome{InputTokens: 30})
 	third.Done(endpick.Outcome{Status: endpick.Failed})
-	assert.Equal(t, 60.0, s.left("a"))
+	assert.Equal(t, 70.0, s.left("a"))
 	_, err := s.route("a", 1, 0)
 	assert.Equal(t, 1, refused(t, err).Requests)
 	first.Done(endpick.Outcome{})
