@@ -133,6 +133,10 @@ func TestAbsentIsNotZero(t *testing.T) {
 	assert.Equal(t, []float64{3.5, 15, 0.5}, []float64{got.Waiting, got.Running, got.KVUsage})
 	assert.Zero(t, got.Reported)
 
+	// One absurd report counts like four times the next: (80 + 20)/2.
+	require.NoError(t, r.Report("a", endpick.Load{Waiting: 2, Running: 1e9, KVUsage: 0.25}))
+	assert.Equal(t, 50.0, silent().Running)
+
 	// A reported zero is a zero.
 	require.NoError(t, r.Report("silent", endpick.Load{}))
 	got = silent()

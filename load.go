@@ -4,6 +4,8 @@ import (
 	"math"
 	"sync/atomic"
 	"time"
+
+	"github.com/endpick/endpick/internal/outlier"
 )
 
 // endpointState is one generation of an endpoint in a router. Its counters are
@@ -185,24 +187,30 @@ func (c *Candidate) elsewhere() (waiting, running float64) {
 	return min(waiting, most), min(running, most)
 }
 
-// mean is a mean of non-negative values. It carries the rounding error of each
+// mean is a mean of non-negative values without outliers. It carries the rounding error of each
 // addition (Neumaier, Rundungsfehleranalyse einiger Verfahren zur Summation
 // endlicher Summen, 1974), so that it does not depend on the order of values.
 type mean struct {
-	sum, lost float64
-	count     int
+	sum, lost  float64 // of all but the largest
+	most, next float64
+	count      int
 }
 
 func (m *mean) add(v float64) {
-	sum := m.sum + v
-	m.lost += min(m.sum, v) - (sum - max(m.sum, v))
+	less := min(v, m.most)
+	m.most, m.next = max(v, m.most), max(less, m.next)
+	sum := m.sum + less
+	m.lost += min(m.sum, less) - (sum - max(m.sum, less))
 	m.sum = sum
 	m.count++
 }
 
-func (m *mean) or(none float64) float64 {
+func (m mean) or(none float64) float64 {
 	if m.count == 0 {
 		return none
 	}
-	return (m.sum + m.lost) / float64(m.count)
+	if m.count > 1 {
+		m.most = outlier.Most(m.most, m.next)
+	}
+	return (m.sum + m.lost + m.most) / float64(m.count)
 }

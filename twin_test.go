@@ -250,16 +250,23 @@ func (w *twin) view(endpoints map[string]*twinEndpoint) map[string]endpick.Candi
 		seen[id] = c
 	}
 	mean := func(signal endpick.Signals, none float64, value func(endpick.Candidate) float64) float64 {
-		total, n := 0.0, 0.0
+		all, total := []float64{}, 0.0
 		for _, c := range seen {
 			if c.Reported&signal != 0 {
-				total, n = total+value(c), n+1
+				all = append(all, value(c))
 			}
 		}
-		if n == 0 {
+		slices.Sort(all)
+		for i, v := range all {
+			if i > 0 && i == len(all)-1 {
+				v = min(v, max(4*all[i-1], 64))
+			}
+			total += v
+		}
+		if len(all) == 0 {
 			return none
 		}
-		return total / n
+		return total / float64(len(all))
 	}
 	// What others have there: of what is reported, more than this router has there itself.
 	others := func(c endpick.Candidate, reported, own int, v float64) float64 {

@@ -163,7 +163,7 @@ func TestFactorsByHand(t *testing.T) {
 // B is the square of the mean of roots: one server with a hundred among nine idle ones is a
 // batch of one, not of ten.
 func TestTypicalBatchByHand(t *testing.T) {
-	for want, loads := range map[float64][]float64{0: {0, 0}, 1: {100, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 4: {4, 4, 4}, 6.25: {4, 9}, 1 << 30: {math.Inf(1)}} {
+	for want, loads := range map[float64][]float64{0: {0, 0}, 1: {64, 0, 0, 0, 0, 0, 0, 0}, 25: {4, 1 << 30}, 6.25: {4, 9}, 156.25: {25, 1 << 30, 36, 169}, 1 << 30: {math.Inf(1)}} {
 		m := newMarginal(Config{})
 		req := asked.At(start, 1, 1)
 		var cs []endpick.Candidate
@@ -243,7 +243,7 @@ func TestCostTwin(t *testing.T) {
 		}
 		req := endpick.Request{Model: "m", InputTokens: 16 * rapid.IntRange(1, 100).Draw(t, "blocks"), Stream: true}
 		var cs []endpick.Candidate
-		roots, e, waiting := 0.0, 0.0, 0.0
+		roots, most, next, e, waiting := 0.0, 0.0, 0.0, 0.0, 0.0
 		l.common.size.add(positive("size", 1000), 1)
 		for i := range rapid.IntRange(1, 5).Draw(t, "candidates") {
 			c := endpick.Candidate{Endpoint: &endpick.Endpoint{KVTokens: rapid.IntRange(0, 5000).Draw(t, "size")}, Ref: endpick.EndpointRef{Slot: uint32(i), Generation: 1}}
@@ -252,7 +252,8 @@ func TestCostTwin(t *testing.T) {
 			c.PrefixTokens = min(16*rapid.IntRange(0, 4).Draw(t, "held"), req.InputTokens-1)
 			c.Prediction = endpick.Prediction{Has: endpick.TTFT | endpick.TPOT, TTFT: time.Second, TPOT: time.Millisecond}
 			m.endpoints.At(c.Ref).filled = positive("filled", 5000)
-			roots += math.Sqrt(c.BatchSize())
+			root := math.Sqrt(c.BatchSize())
+			roots, most, next = roots+root, max(most, root), max(next, min(most, root))
 			if memory := float64(c.Endpoint.KVTokens); memory > 0 && 1-c.KVUsage < math.Sqrt(l.common.size.or(0)/memory) {
 				waiting += min(c.Waiting, float64(c.InFlight.Requests))
 			}
@@ -261,6 +262,9 @@ func TestCostTwin(t *testing.T) {
 			e += 1 - min(free/float64(req.InputTokens-c.PrefixTokens+300), 1)
 		}
 		e /= float64(len(cs))
+		if len(cs) > 1 && most > 2*max(next, 4) {
+			roots += 2*max(next, 4) - most
+		}
 		c, w, b := math.Sqrt(min(max(whole, 1), 10)), 1+math.Pow((first+rest)/first, 0.6), math.Pow(roots/float64(len(cs)), 2)
 		at := req.At(start, 1, 1)
 		var least cost

@@ -64,13 +64,6 @@ type marginal struct {
 	endpoints endpick.PerEndpoint[endpoint]
 }
 
-var (
-	_ endpick.RoutedObserver     = (*marginal)(nil)
-	_ endpick.FirstTokenObserver = (*marginal)(nil)
-	_ endpick.DoneObserver       = (*marginal)(nil)
-	_ endpick.EndpointObserver   = (*marginal)(nil)
-)
-
 // New returns a Marginal that has learned nothing, or an [endpick.ConfigError].
 func New(config Config) (Marginal, error) {
 	if err := config.validate(); err != nil {

@@ -141,9 +141,6 @@ func (l *loads) share(first, second string) float64 {
 // before it, of which a model answers few at a time, are in its way, too.
 func (d *decision) load(c *endpick.Candidate, yield func(model string)) (wait, back float64, loads bool) {
 	e := c.Endpoint
-	if len(e.Residents) == 0 {
-		return 0, 0, false
-	}
 	r := e.Resident(nameOf(d.req, "").model)
 	if r == nil {
 		return 0, 0, false

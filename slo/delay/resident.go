@@ -123,7 +123,7 @@ func (s *residents) displaced(
 	models, bytes := 1.0, float64(r.Bytes)
 	type victim struct {
 		*endpick.Resident
-		busy bool
+		busy int // 1: it has requests
 		used int64
 	}
 	var room [16]victim
@@ -135,7 +135,7 @@ func (s *residents) displaced(
 		}
 		v := victim{Resident: u}
 		if h := s.of(u.Model); h != nil {
-			v.busy, v.used = h.open > 0, h.used
+			v.busy, v.used = min(h.open, 1), h.used
 		}
 		models++
 		bytes += float64(u.Bytes)
@@ -153,13 +153,7 @@ func (s *residents) displaced(
 		most, likely = models-1, 1/models
 	}
 	slices.SortFunc(there, func(a, b victim) int {
-		if a.busy != b.busy {
-			if b.busy {
-				return -1
-			}
-			return 1
-		}
-		return cmp.Or(cmp.Compare(a.used, b.used), a.Until.Compare(b.Until), strings.Compare(a.Model, b.Model))
+		return cmp.Or(a.busy-b.busy, cmp.Compare(a.used, b.used), a.Until.Compare(b.Until), strings.Compare(a.Model, b.Model))
 	})
 	for _, v := range there {
 		if models <= most && bytes <= mostBytes {
@@ -167,7 +161,7 @@ func (s *residents) displaced(
 		}
 		models--
 		bytes -= float64(v.Bytes)
-		yield(v.Resident, v.busy, likely)
+		yield(v.Resident, v.busy > 0, likely)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/outlier"
 )
 
 // decision is what is there, and what the candidates of a request have in common. It holds
@@ -64,21 +65,29 @@ func (d *decision) end() {
 //
 // B is the batch that those who come back later will typically be in: the square of the mean
 // of roots. It is much smaller than the mean where a few servers are overfull; with the
-// mean, it would look no worse to stay there. W counts no more requests at a server than
-// this router has there, whatever its report says.
+// mean, it would look no worse to stay there. One server may report anything: B is without
+// outliers, and W counts no more requests at a server than this router has there.
 func (d *decision) survey() {
 	var roots, waiting int64
+	most, next := 0.0, 0.0
 	for i := range d.candidates {
 		c := &d.candidates[i]
 		if pressed(c, &d.m.learned.common) {
 			waiting += int64(1024 * min(c.Waiting, float64(c.InFlight.Requests)))
 		}
-		roots += int64(math.Sqrt(min(c.BatchSize(), 1<<30)) * 1024)
+		batch := min(c.BatchSize(), 1<<30)
+		roots += root(batch)
+		most, next = max(most, batch), max(next, min(most, batch))
+	}
+	if len(d.candidates) > 1 {
+		roots -= root(most) - root(outlier.Most(most, next))
 	}
 	each := 1024 * float64(max(len(d.candidates), 1))
 	mean := float64(roots) / each
 	d.b, d.waiting = mean*mean, float64(waiting)/each
 }
+
+func root(batch float64) int64 { return int64(math.Sqrt(batch) * 1024) }
 
 // use makes a variant the current one.
 func (d *decision) use(variant string) {
