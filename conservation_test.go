@@ -193,6 +193,7 @@ func (m *machine) report(t *rapid.T) {
 		Waiting: fraction(10, "waiting"),
 		Running: fraction(10, "running"),
 		KVUsage: fraction(1, "KV usage"),
+		Asleep:  rapid.IntRange(0, 3).Draw(t, "asleep") == 0,
 		Absent:  endpick.Signals(rapid.SampledFrom([]int{0, 0, 0, 1, 2, 3, 4, 5, 6, 7}).Draw(t, "absent")),
 	}
 	id := someID.Draw(t, "id")
@@ -294,6 +295,13 @@ func (m *machine) route(t *rapid.T) {
 		return
 	}
 	require.Len(t, receipt.Verdicts, len(expected))
+	serving := 0
+	for _, e := range m.endpoints {
+		if e.serves(req.Model) && !e.draining {
+			serving++
+		}
+	}
+	require.Equal(t, serving, len(expected)+receipt.Excluded+len(receipt.Avoided)+receipt.TooShort+receipt.Full+receipt.Later)
 	for _, v := range receipt.Verdicts {
 		c := v.Candidate
 		want, ok := expected[c.Endpoint.ID]

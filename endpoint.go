@@ -199,6 +199,9 @@ type Load struct {
 	// that are only kept in case they are asked for again do not count.
 	KVUsage float64
 
+	// Asleep says that the engine serves nothing until somebody wakes it. It gets requests only while
+	// nobody else who could take them is awake.
+	Asleep bool
 	// Absent lists the signals that the engine does not report; their fields
 	// are not read.
 	Absent Signals

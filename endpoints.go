@@ -218,18 +218,17 @@ func (r *Router) Endpoints() []EndpointStatus {
 	f := &r.fleet
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	members := slices.SortedFunc(maps.Values(f.byID), bySlot)
+	members := slices.Collect(maps.Values(f.byID))
+	there := len(members)
+	for s, e := range f.leaving {
+		members = append(members, member{s, e})
+	}
 	candidates := make([]Candidate, len(members))
 	r.fill(candidates, members, now)
-	fillAbsent(candidates)
-	all := make([]EndpointStatus, 0, len(members)+len(f.leaving))
+	fillAbsent(candidates[:there])
+	all := make([]EndpointStatus, len(members))
 	for i, m := range members {
-		all = append(all, EndpointStatus{Candidate: candidates[i], Draining: m.state.is(draining)})
-	}
-	for s, e := range f.leaving {
-		gone := make([]Candidate, 1)
-		r.fill(gone, []member{{s, e}}, now)
-		all = append(all, EndpointStatus{Candidate: gone[0], Removed: true})
+		all[i] = EndpointStatus{Candidate: candidates[i], Draining: m.state.is(draining), Removed: i >= there}
 	}
 	slices.SortFunc(all, func(a, b EndpointStatus) int {
 		return cmp.Compare(a.Candidate.Ref.Slot, b.Candidate.Ref.Slot)

@@ -58,6 +58,7 @@ type report struct {
 // signals are those of a report; what is absent is 0.
 type signals struct {
 	reported                  Signals
+	asleep                    bool
 	waiting, running, kvUsage float64
 }
 
@@ -66,7 +67,7 @@ type signals struct {
 // that arrived in between may or may not be in its count: prepare assumes as
 // many in it as the count has room for, so that none is counted twice.
 func (l Load) prepare(at time.Duration, asked, now Snapshot) report {
-	rep := report{at: at, signals: signals{allSignals &^ l.Absent, l.Waiting, l.Running, l.KVUsage}, load: &l}
+	rep := report{at: at, signals: signals{allSignals &^ l.Absent, l.Asleep, l.Waiting, l.Running, l.KVUsage}, load: &l}
 	rep.requests, rep.prefilling = asked.requests, asked.prefilling
 	if came := now.requests - asked.requests; came != 0 {
 		fewest, most := min(asked.requests, now.requests), max(asked.requests, now.requests)
@@ -97,11 +98,11 @@ func (s *endpointState) accept(rep report) {
 // fill sets the candidate's fields from the endpoint's own report and the
 // router's counts. Without a report, the counts alone remain, and a KVUsage of 0:
 // see fillAbsent. A report that was requested before oldest, since the router's epoch, is
-// ignored.
+// ignored. It reports whether the engine is asleep.
 //
 // It assigns field by field, because a literal would be built on the stack and
 // copied.
-func (s *endpointState) fill(c *Candidate, e *Endpoint, oldest time.Duration) {
+func (s *endpointState) fill(c *Candidate, e *Endpoint, oldest time.Duration) (asleep bool) {
 	requests, prefilling := s.open()
 	c.Endpoint = e
 	c.Ref = s.ref
@@ -113,12 +114,12 @@ func (s *endpointState) fill(c *Candidate, e *Endpoint, oldest time.Duration) {
 	c.InFlight.OutputTokens = int(s.outputTokens.Load())
 	c.PrefixTokens = 0
 	c.Prediction = Prediction{}
+	c.Waiting, c.Running = float64(prefilling), float64(requests-prefilling)
 
 	rep := s.report.Load()
 	if rep == nil || rep.at < oldest {
-		c.Report, c.Reported = nil, 0
-		c.Waiting, c.Running, c.KVUsage = float64(prefilling), float64(requests-prefilling), 0
-		return
+		c.Report, c.Reported, c.KVUsage = nil, 0, 0
+		return false
 	}
 	c.Report, c.Reported = rep.load, rep.reported
 	c.KVUsage = rep.kvUsage
@@ -132,12 +133,11 @@ func (s *endpointState) fill(c *Candidate, e *Endpoint, oldest time.Duration) {
 		c.Waiting = min(max(rep.waiting+queued, 0), batch)
 		c.Running = batch - c.Waiting
 	case WaitingSignal:
-		c.Waiting, c.Running = max(rep.waiting+queued, 0), float64(requests-prefilling)
+		c.Waiting = max(rep.waiting+queued, 0)
 	case RunningSignal:
-		c.Waiting, c.Running = float64(prefilling), max(rep.running+opened-queued, 0)
-	default:
-		c.Waiting, c.Running = float64(prefilling), float64(requests-prefilling)
+		c.Running = max(rep.running+opened-queued, 0)
 	}
+	return rep.asleep
 }
 
 // fillAbsent completes the candidates that do not report a signal, so that silence

@@ -30,7 +30,7 @@ type Receipt struct {
 	// candidates, nor are those in Request.Avoid if there are others.
 	Verdicts []Verdict
 	// Excluded counts the endpoints that are not candidates because of Request.Exclude,
-	// and Avoided has the IDs of those that are not because of Request.Avoid.
+	// and Avoided has the IDs of those that are not because of Request.Avoid, or because they sleep.
 	Excluded int
 	Avoided  []string
 	// Full, TooShort and Later count those that are not because of MaxInFlight, because the

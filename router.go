@@ -189,7 +189,7 @@ func (r *Router) decide(d *decision, p *pipeline) (Lease, error) {
 }
 
 // gather makes the candidates of a request: the endpoints that serve its model, without
-// those that it excludes, and without those that it avoids unless there are no others. Contexts
+// those that it excludes, and without those asleep or avoided unless there are no others. Contexts
 // count before that: an avoided endpoint where the prompt fits is better than none.
 func (r *Router) gather(d *decision) error {
 	req := &d.req
@@ -209,18 +209,25 @@ func (r *Router) gather(d *decision) error {
 	}
 	d.grow(len(d.pool))
 	d.candidates = d.candidates[:len(d.pool)]
-	reported := r.fill(d.candidates, d.pool, req.now)
+	reported, asleep := r.fill(d.candidates, d.pool, req.now)
 
 	d.candidates = r.fleet.without(d, req.Exclude)
-	d.excluded, d.avoided = len(d.pool)-len(d.candidates), nil
+	d.excluded = len(d.pool) - len(d.candidates)
 	d.full, d.short, d.later = 0, 0, 0
 	d.limited = req.Adopted == nil && pools.limited
 	if d.limited {
 		d.keepFitting()
 	}
-	if best := r.fleet.without(d, req.Avoid); len(best) > 0 {
-		d.candidates, d.avoided = best, d.candidates[len(best):]
+	all := d.candidates
+	if asleep && req.Adopted == nil {
+		if best := Keep(all, func(c *Candidate) bool { return c.Report == nil || !c.Report.Asleep }); len(best) > 0 {
+			d.candidates = best
+		}
 	}
+	if best := r.fleet.without(d, req.Avoid); len(best) > 0 {
+		d.candidates = best
+	}
+	d.avoided = all[len(d.candidates):]
 	if d.limited {
 		d.keepFree()
 		d.keepLowestTier()
@@ -235,15 +242,15 @@ func (r *Router) gather(d *decision) error {
 }
 
 // fill makes a candidate of each endpoint, without the signals that it does not report, and
-// returns those that all report.
-func (r *Router) fill(candidates []Candidate, members []member, now time.Time) Signals {
+// returns those that all report, and whether anybody is asleep.
+func (r *Router) fill(candidates []Candidate, members []member, now time.Time) (reported Signals, asleep bool) {
 	oldest := now.Sub(r.epoch) - r.config.ReportMaxAge
-	reported := allSignals
+	reported = allSignals
 	for i, m := range members {
-		m.state.fill(&candidates[i], m.endpoint, oldest)
+		asleep = m.state.fill(&candidates[i], m.endpoint, oldest) || asleep
 		reported &= candidates[i].Reported
 	}
-	return reported
+	return reported, asleep
 }
 
 // Now is the router's time: that of Config.Clock, but never back. What measures time beside the

@@ -143,6 +143,9 @@ func (w *twin) candidates(req *endpick.Request) (found map[string]*twinEndpoint,
 	default:
 		return nil, 0, longest
 	}
+	keep(func(e *twinEndpoint) bool {
+		return e.report == nil || !e.report.Asleep || w.now.Sub(e.report.mark.at) > w.maxAge
+	})
 	keep(func(e *twinEndpoint) bool { return !slices.Contains(req.Avoid, e.ID) })
 	for id, e := range found {
 		if e.MaxInFlight > 0 && sum(e.requests) >= e.MaxInFlight {
@@ -177,13 +180,16 @@ func (l *twinLease) firstToken() {
 }
 
 // says is what a report says.
-func (r *twinReport) says() (said [4]float64) {
+func (r *twinReport) says() (said [5]float64) {
 	for i, v := range []float64{r.Waiting, r.Running, r.KVUsage} {
 		if r.Absent&(1<<i) == 0 {
 			said[i] = v
 		}
 	}
 	said[3] = float64(r.Absent & 7)
+	if r.Asleep {
+		said[4] = 1
+	}
 	return said
 }
 

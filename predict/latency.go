@@ -22,13 +22,6 @@ const (
 	maxLatency = 24 * time.Hour
 )
 
-var (
-	_ endpick.RoutedObserver     = (*predictor)(nil)
-	_ endpick.FirstTokenObserver = (*predictor)(nil)
-	_ endpick.DoneObserver       = (*predictor)(nil)
-	_ endpick.EndpointObserver   = (*predictor)(nil)
-)
-
 // LatencyConfig configures a [Latency]. The zero value is a usable default.
 type LatencyConfig struct {
 	// Synchronous fits models within the call that makes a fit due, so that what is learned

@@ -220,7 +220,9 @@ func (a *Attempt) Header(status int, header http.Header, first []byte) error {
 	a.readHeader(status, header)
 	a.stage, a.result, a.empty = serving, Served, c.Request.Stream && status == http.StatusOK
 	c.suspects.Served()
-	c.alias.begun(&c.d.conversations, c.story.model)
+	if a := c.alias; a != nil && a.key != 0 {
+		c.d.conversations.put(a.key, c.story.model)
+	}
 	if a.save() {
 		a.meter.HoldFaults()
 	} else {

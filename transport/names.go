@@ -226,13 +226,6 @@ func (c *Call) become(ctx context.Context, i int) error {
 	return nil
 }
 
-// begun notes which model has answered in the conversation.
-func (a *alias) begun(p *conversations, model string) {
-	if a != nil && a.key != 0 {
-		p.put(a.key, model)
-	}
-}
-
 // readAll reads the call for all models behind its name: what chooses under a lock shall not read.
 func (c *Call) readAll(ctx context.Context) error {
 	if c.alias == nil {

@@ -172,7 +172,12 @@ func (q *gatewayQueue) wait(c *Call) (endpick.Lease, error) {
 		c.repay()
 	}
 
-	handle, err := q.push(item)
+	q.mu.Lock()
+	handle, err := q.queue.Push(w.since, item)
+	if err == nil {
+		q.dispatch()
+	}
+	q.unlock()
 	if err != nil {
 		return endpick.Lease{}, err
 	}
@@ -201,16 +206,6 @@ func (c *Call) repay() {
 		c.charged = nil
 		c.t.queue.settle(w.item, 0, 0)
 	}
-}
-
-func (q *gatewayQueue) push(item queue.Item[*queued]) (queue.Handle[*queued], error) {
-	q.mu.Lock()
-	defer q.unlock()
-	handle, err := q.queue.Push(item.Value.since, item)
-	if err == nil {
-		q.dispatch()
-	}
-	return handle, err
 }
 
 // ended is called when a request has ended: there may be room for those that wait, who are routed by

@@ -358,6 +358,10 @@ func TestServersAreInOrder(t *testing.T) {
 	require.Contains(t, see(t, g.admin, "/debug/endpick"), "19 servers are healthy, and 1 drained.")
 	require.Equal(t, []string{"s-1", "s-10", "s-11", "s-12", "s-13", "s-14", "s-15", "s-16", "s-17", "s-18", "s-19", "0"}, ids("server=s-1"))
 	require.Equal(t, []string{"s-7", "s-3", "s-5"}, ids("sort=W&idle")[:3], "others are assumed to have the mean")
+	its := g.health.Endpoints()[0]
+	its.Alive = true
+	state, _, _ := condition(&endpick.EndpointStatus{Candidate: endpick.Candidate{Report: &endpick.Load{Asleep: true}}}, &its, time.Time{})
+	require.Equal(t, "asleep", state)
 	require.Equal(t, []string{"3", "~3"}, []string{loadOf(&endpick.Candidate{Reported: endpick.RunningSignal}, endpick.RunningSignal, "3", true),
 		loadOf(&endpick.Candidate{Reported: endpick.RunningSignal}, endpick.WaitingSignal, "3", true)})
 	servers := make([]debugServer, 3)

@@ -109,6 +109,8 @@ func condition(s *endpick.EndpointStatus, its *health.Status, now time.Time) (st
 		return illness(its, now)
 	case !its.Alive:
 		return "not ready", "soso", "it has served nothing yet, and " + reasons[health.Unfit] + ": " + wrong(its)
+	case s.Candidate.Report != nil && s.Candidate.Report.Asleep:
+		return "asleep", "soso", "it gets no requests while another is awake"
 	case its.Full:
 		return "full", "soso", "it has said that it is full"
 	case s.Candidate.Reported == 0 && len(s.Candidate.Endpoint.Residents) == 0:

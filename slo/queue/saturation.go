@@ -15,7 +15,7 @@ type Saturation interface {
 // Utilization is the mean over the endpoints of max(W/waiting, K/kvUsage), from the
 // engines' queues and caches (BLIS, "Gateway Queue"): an endpoint is full when that
 // many requests wait in its engine, or that share of its KV cache is in use, and then
-// counts as 1: others have the room that they have. Zero or less: 5 and 0.8.
+// counts as 1: others have the room that they have. So does one asleep. Zero or less: 5 and 0.8.
 //
 // Endpoints that report neither queue nor cache are together as full as [Concurrency]
 // says by default. An endpoint whose signals are not finite is ignored; if there is no
@@ -45,7 +45,9 @@ func (u utilization) Saturation(candidates []endpick.Candidate) float64 {
 			silent.add(c, defaultRequests)
 			continue
 		}
-		if full := max(c.Waiting/u.waiting, c.KVUsage/u.kvUsage); !math.IsNaN(full) && !math.IsInf(full, 0) {
+		if c.Report != nil && c.Report.Asleep {
+			sum, known = sum+1, known+1
+		} else if full := max(c.Waiting/u.waiting, c.KVUsage/u.kvUsage); !math.IsNaN(full) && !math.IsInf(full, 0) {
 			sum += min(full, 1)
 			known++
 		}

@@ -29,6 +29,8 @@ func TestSaturation(t *testing.T) {
 		assert.InDelta(t, tc.want, tc.by.Saturation(cs), 1e-12, tc.name)
 		assert.Equal(t, 1.0, tc.by.Saturation(nil), "nobody is nobody's room")
 	}
+	cs[0].Report = &endpick.Load{Asleep: true}
+	assert.Equal(t, 1.0, queue.Utilization(0, 0).Saturation(cs), "nor is who sleeps")
 }
 
 // One endpoint's impossible report neither closes nor opens the whole fleet.

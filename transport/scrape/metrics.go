@@ -207,12 +207,10 @@ func (p page) load(e *endpick.Endpoint, from *signals) (endpick.Load, error) {
 	n := read(from.kvUsage, endpick.KVUsageSignal, &l.KVUsage)
 	l.KVUsage /= float64(n) // mean over the ranks
 	l.Adapters = p.adapters()
-	if slices.ContainsFunc(p["vllm_engine_sleep_state"], func(s sample) bool {
+	l.Asleep = slices.ContainsFunc(p["vllm_engine_sleep_state"], func(s sample) bool {
 		state, _ := s.label("sleep_state")
 		return s.value == 1 && state != "awake" && (!e.Ranked || s.ofRank(e.Rank))
-	}) {
-		l.Waiting = 10_000 // what is sent there waits until somebody wakes it
-	}
+	})
 	const all = endpick.WaitingSignal | endpick.RunningSignal | endpick.KVUsageSignal
 	if l.Absent == all {
 		return l, ErrNoSignal

@@ -77,7 +77,7 @@ func TestLoadOfEachEngine(t *testing.T) {
 		{"vLLM 0.32 at work", of("metrics_busy"), endpick.Endpoint{}, endpick.Load{Running: 3, KVUsage: 0.04105571847507328}},
 		{"vLLM 0.32 with nothing to do", of("metrics_idle"), rank(0), endpick.Load{}},
 		{"vLLM 0.32 with an adapter that has run", of("metrics_lora"), endpick.Endpoint{}, endpick.Load{Adapters: []string{}, Absent: endpick.KVUsageSignal}},
-		{"vLLM 0.32 asleep", strings.NewReplacer(`"awake"} 1.0`, `"awake"} 0.0`, `"discard_all"} 0.0`, `"discard_all"} 1.0`).Replace(of("metrics_idle")), endpick.Endpoint{}, endpick.Load{Waiting: 10_000}},
+		{"vLLM 0.32 asleep", strings.NewReplacer(`"awake"} 1.0`, `"awake"} 0.0`, `"discard_all"} 0.0`, `"discard_all"} 1.0`).Replace(of("metrics_idle")), endpick.Endpoint{}, endpick.Load{Asleep: true}},
 		{"a rank of vLLM beside one that sleeps", vllmRanks + "vllm:engine_sleep_state{engine=\"0\",sleep_state=\"weights_offloaded\"} 1\n", rank(1), endpick.Load{Waiting: 4, Running: 5, KVUsage: 0.6}},
 		{"vLLM before 0.10", "vllm:num_requests_waiting 1\nvllm:num_requests_running 2\nvllm:gpu_cache_usage_perc{model_name=\"m\"} 0.5\n",
 			endpick.Endpoint{}, endpick.Load{Waiting: 1, Running: 2, KVUsage: 0.5}},
