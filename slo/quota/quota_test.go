@@ -87,8 +87,7 @@ func TestTokensAreChargedAndCorrected(t *testing.T) {
 	a, err := s.route("a", 400, 100) // 400 + 300
 	require.NoError(t, err)
 	assert.Equal(t, 300.0, s.left("a"))
-	_, err = s.route("a", 350, 0)
-	e := refused(t, err)
+	e := refused(t, rig.Err(s.route("a", 350, 0)))
 	assert.Equal(t, &quota.Error{Tenant: "a", Need: 350, Have: 300, RetryAfter: 500 * time.Millisecond}, e)
 	assert.EqualError(t, e, `quota: out of tokens: tenant "a" needs 350 and has 300, try again in 500ms`)
 	b, err := s.route("b", 1000, 0)
@@ -100,8 +99,7 @@ func TestTokensAreChargedAndCorrected(t *testing.T) {
 	b.Tokens(50)
 	b.Done(endpick.Outcome{Status: endpick.Canceled})
 	assert.Equal(t, 100.0-150, s.left("b"), "who goes away pays for the prompt and for what came: a debt")
-	_, err = s.route("b", 1, 0)
-	assert.Equal(t, 510*time.Millisecond, refused(t, err).RetryAfter)
+	assert.Equal(t, 510*time.Millisecond, refused(t, rig.Err(s.route("b", 1, 0))).RetryAfter)
 
 	s.now = s.now.Add(time.Hour)
 	assert.Equal(t, 1000.0, s.left("a"), "never more than the bucket")
@@ -125,16 +123,14 @@ func TestRequestsAtOnce(t *testing.T) {
 	one, err := s.route("a", 1<<20, 1<<20)
 	require.NoError(t, err, "tokens are not limited")
 	_ = rig.Must(s.route("a", 1, 0))
-	_, err = s.route("a", 1, 0)
-	e := refused(t, err)
+	e := refused(t, rig.Err(s.route("a", 1, 0)))
 	assert.Equal(t, &quota.Error{Tenant: "a", Requests: 2, RetryAfter: time.Second}, e)
 	assert.EqualError(t, e, `quota: too many requests at once: tenant "a" has 2 in flight`)
 	_ = rig.Must(s.route("b", 1, 0))
 	one.Done(endpick.Outcome{})
 	one.Done(endpick.Outcome{})
 	_ = rig.Must(s.route("a", 1, 0))
-	_, err = s.route("a", 1, 0)
-	refused(t, err)
+	refused(t, rig.Err(s.route("a", 1, 0)))
 	assert.Len(t, s.quota.Tenants(s.now), 2)
 	s.now = s.now.Add(time.Hour)
 	assert.Equal(t, 3, s.Sweep(s.now))
@@ -172,8 +168,7 @@ func TestLimitsChange(t *testing.T) {
 	s := open(quota.Config{Limits: func(string) quota.Limits { return *limits.Load() }})
 	first := rig.Must(s.route("a", 80, 0))
 	limits.Store(&quota.Limits{Rate: 10, Burst: 1000})
-	_, err := s.route("a", 50, 0)
-	assert.Equal(t, 3*time.Second, refused(t, err).RetryAfter, "a larger bucket is not a fuller one")
+	assert.Equal(t, 3*time.Second, refused(t, rig.Err(s.route("a", 50, 0))).RetryAfter, "a larger bucket is not a fuller one")
 	limits.Store(&quota.Limits{Rate: 10, Burst: 15})
 	require.NoError(t, rig.Err(s.route("a", 5, 0)))
 	assert.Equal(t, 10.0, s.left("a"))
@@ -262,8 +257,7 @@ func TestAdopted(t *testing.T) {
 	first := rig.Must(s.route("a", 60, 0))
 	require.NoError(t, rig.Err(s.Route(endpick.Request{Tenant: "a", InputTokens: 60, Adopted: &endpick.Adopted{Endpoint: "a"}})))
 	require.NoError(t, rig.Err(s.Route(endpick.Request{Tenant: "b", InputTokens: 60, Adopted: &endpick.Adopted{Endpoint: "a", Mirrored: true}})))
-	_, err := s.route("a", 1, 0)
-	assert.Equal(t, 2, refused(t, err).Requests)
+	assert.Equal(t, 2, refused(t, rig.Err(s.route("a", 1, 0))).Requests)
 	assert.Equal(t, 40.0, s.left("b"), "what another router has sent is paid for here too")
 	first.Done(endpick.Outcome{})
 
@@ -293,12 +287,10 @@ func TestLimitsThatPanic(t *testing.T) {
 	second.Done(endpick.Outcome{InputTokens: 30})
 	third.Done(endpick.Outcome{Status: endpick.Failed})
 	assert.Equal(t, 70.0, s.left("a"))
-	_, err := s.route("a", 1, 0)
-	assert.Equal(t, 1, refused(t, err).Requests)
+	assert.Equal(t, 1, refused(t, rig.Err(s.route("a", 1, 0))).Requests)
 	first.Done(endpick.Outcome{})
 	fourth := rig.Must(s.route("a", 1, 0))
-	_, err = s.route("a", 1, 0)
-	assert.Equal(t, 1, refused(t, err).Requests, "no more than before at once")
+	assert.Equal(t, 1, refused(t, rig.Err(s.route("a", 1, 0))).Requests, "no more than before at once")
 	fourth.Done(endpick.Outcome{})
 }
 
@@ -333,8 +325,7 @@ func TestRetryAfterIsEnough(t *testing.T) {
 	}
 	s := open(quota.Config{Limits: all(quota.Limits{Rate: 1e-12, Burst: 1})})
 	require.NoError(t, rig.Err(s.route("a", 1, 0)))
-	_, err := s.route("a", 1, 0)
-	assert.Greater(t, refused(t, err).RetryAfter, 100*365*24*time.Hour, "longer than can be said is not at once")
+	assert.Greater(t, refused(t, rig.Err(s.route("a", 1, 0))).RetryAfter, 100*365*24*time.Hour, "longer than can be said is not at once")
 }
 
 // What has flowed in by another goroutine's later reading of the clock does not flow in twice.
