@@ -223,6 +223,7 @@ func TestStreamsAreCountedByTheirModel(t *testing.T) {
 // A response is complete at the end of its object, not of a nested one.
 func TestWhenAResponseIsWhole(t *testing.T) {
 	m := newTalk(t).ask("/v1/chat/completions", `{"model":"m","messages":[{}]}`, nil).Meter(endpick.Lease{}, time.Now)
+	assert.False(t, m.Header(http.StatusOK, http.Header{"Content-Type": {lineStream}}), "streams of this API have another form")
 	assert.False(t, m.Header(http.StatusOK, http.Header{"Content-Type": {"application/json; charset=utf-8"}}))
 	for _, piece := range []string{`{"choices":[`, `{"message":{"content":"}"}}`, `]`, `,"usage":{"prompt_tokens":1}`} {
 		assert.Equal(t, piece, string(m.Feed(nil, []byte(piece))))

@@ -75,6 +75,7 @@ func TestARestBreaksOff(t *testing.T) {
 		m := c.Meter(endpick.Lease{}, clock)
 		feed(m, "content-type: text/event-stream\n\ndata: {\"choices\":[{\"delta\":{\"content\":\"a b c\"}}],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":3}}\n\n", 1<<10)
 		began = cmp.Or(began, m.Seen().FirstToken)
+		assert.Equal(t, io.ErrUnexpectedEOF, rig.Err(m.End(nil)))
 		c = c.Resume(m)
 		assert.Contains(t, string(c.body), left)
 		assert.Equal(t, []any{began, 0}, []any{c.beginning.firstAt, c.promptBytes}, "and a rest's prompt says nothing of lengths")

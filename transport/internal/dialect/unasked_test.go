@@ -48,6 +48,10 @@ func TestUsageThatWasNotAskedFor(t *testing.T) {
 			[]string{`{"choices":[{"delta":{"content":"a"}}],` + usage + `}`, `{"choices":[{"delta":{"content":"b"}}],"x":1,` + usage + `}`, `{"choices":[{"delta":{},"finish_reason":"stop"}],` + usage + `}`},
 			[]string{`{"choices":[{"delta":{"content":"a"}}],` + usage + `}`, `{"choices":[{"delta":{"content":"b"}}],"x":1,` + usage + `}`, `{"choices":[{"delta":{},"finish_reason":"stop"}],` + usage + `}`},
 		},
+		"what follows the end, and is no figure": {
+			[]string{`{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}`, `{"choices":[{"delta":{"content":"b"}}],` + usage + `}`, `{"error":{},` + usage + `}`},
+			[]string{`{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}`, `{"choices":[{"delta":{"content":"b"}}],` + usage + `}`, `{"error":{},` + usage + `}`},
+		},
 		"timings of a stream without usage": {
 			[]string{`{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}],` + timings + `}`},
 			[]string{`{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}],` + timings + `}`},
