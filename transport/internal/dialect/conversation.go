@@ -149,9 +149,7 @@ func (p *promptReader) writeContent(m *prefix.Message, content, images []byte) {
 }
 
 func (p *promptReader) writeResult(id, content []byte) {
-	m := prefix.Message{Role: "tool", ToolCallID: plain(id), Parts: p.results[:0]}
-	p.writeContent(&m, content, nil)
-	p.results = m.Parts[:0]
+	p.writeContent(&prefix.Message{Role: "tool", ToolCallID: plain(id)}, content, nil)
 }
 
 // part returns a block that is not a tool's: a text, or something that counts by its content or by

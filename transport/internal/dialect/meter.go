@@ -246,7 +246,7 @@ func (m *Meter) Outcome(status endpick.Status) endpick.Outcome {
 		}
 		o.Blocks = m.conversation()
 	}
-	if n, _ := m.usage.output(); n > max(m.mostTokens(), m.counted) {
+	if n, _ := m.usage.output(); n > m.mostTokens() {
 		m.usage.dropOutput()
 	}
 	o.InputTokens, _ = m.usage.prompt()

@@ -79,6 +79,7 @@ func TestChoicesAreBounded(t *testing.T) {
 		m.Feed(nil, fmt.Appendf(nil, "data: {\"choices\":[{\"index\":%d,\"delta\":{\"content\":\"x\"}}]}\n\n", i))
 	}
 	assert.Len(t, m.choices, 3)
+	assert.Equal(t, maxChoices, newTalk(t).streaming("/v1/completions", `{"model":"m","prompt":"a","n":1000000,"stream":true}`).most)
 }
 
 // A stream with an event too long to parse is passed on, and nothing is concluded

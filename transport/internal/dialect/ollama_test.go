@@ -76,6 +76,12 @@ func TestOllamaPrompts(t *testing.T) {
 	require.Greater(t, len(said), len(first.Request.Blocks))
 	assert.Equal(t, said, second.Request.Blocks[:len(said)])
 	assert.False(t, second.Request.Stream)
+	call := `{"function":{"name":"f","arguments":{"x":"` + long + `"}}}`
+	calls := strings.Replace(ollamaPiece, `"content":" so"`, `"content":"","tool_calls":[`+call+`]`, 1) // one in each event, at the same index
+	said = w.answer(first, lineStream, calls+calls+ollamaLast, endpick.Completed).Blocks
+	third := w.ask("/api/chat", `{"model":"a","messages":[{"role":"user","content":"`+long+`"},{"role":"assistant","content":"","tool_calls":[`+call+`,`+call+`]}]}`, nil)
+	require.Greater(t, len(said), len(first.Request.Blocks)+15)
+	assert.Equal(t, said, third.Request.Blocks)
 	for path, body := range map[string]string{"/api/chat": `{"model":"a","messages":[{"role":"user","content":"x","images":["aGk="]}]}`, "/api/generate": `{"model":"a","prompt":"x","images":["aGk="]}`} {
 		assert.Greater(t, w.ask(path, body, nil).Request.InputTokens, 1000)
 	}

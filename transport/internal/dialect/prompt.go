@@ -77,9 +77,8 @@ type promptReader struct {
 	media int    // parts that are not text
 	head  uint64 // identifies everything up to the first message from a user; 0: none
 
-	m       prefix.Message // reused memory
-	results []prefix.Part  // likewise
-	texts   []byte         // likewise, of texts that are not in the body as they are to be hashed
+	m     prefix.Message // reused memory
+	texts []byte         // likewise, of texts that are not in the body as they are to be hashed
 
 	blocks []uint64
 	size   int // bytes of text

@@ -81,9 +81,32 @@ func TestARestBreaksOff(t *testing.T) {
 		assert.Equal(t, []any{began, 0}, []any{c.beginning.firstAt, c.promptBytes}, "and a rest's prompt says nothing of lengths")
 	}
 	m := c.Meter(endpick.Lease{}, clock)
+	feed(m, "content-type: text/event-stream\n\ndata: {\"choices\":[],\"usage\":{\"completion_tokens\":1}}\n\ndata: [DONE]\n\n", 1<<10)
+	m.Outcome(endpick.Completed)
+	assert.Zero(t, w.reader.learned.rates("").meanOutput(), "nor does a rest say how long responses are")
+	m = c.Meter(endpick.Lease{}, clock)
 	feed(m, "content-type: text/event-stream\n\ndata: {\"choices\":[{\"delta\":{\"content\":\"d\"}}]}", 1<<10)
 	assert.Equal(t, io.ErrUnexpectedEOF, rig.Err(m.End(nil)))
 	assert.Nil(t, c.Resume(m), "the client has not got all that was read")
+}
+
+// llama.cpp says again what it has been given, once: what is equal to it later is new.
+func TestARestIsRepeatedOnce(t *testing.T) {
+	w := newTalkWith(t, Config{Resume: true})
+	router := rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Engine: "llama.cpp"}}}))
+	lease := rig.Must(router.Route(endpick.Request{}))
+	say := func(m *Meter, texts ...string) string {
+		all := "content-type: text/event-stream\n\n"
+		for _, text := range texts {
+			all += `data: {"choices":[{"delta":{"content":"` + text + `"}}]}` + "\n\n"
+		}
+		return string(feed(m, all, 1<<10))
+	}
+	c := w.ask("/v1/chat/completions", `{"stream":true,"messages":[{"role":"user","content":"hi"}]}`, nil)
+	m := c.Meter(lease, time.Now)
+	say(m, "no")
+	got := say(c.Resume(m).Meter(lease, time.Now), "no, ", "no")
+	assert.Equal(t, []int{1, 1}, []int{strings.Count(got, `", "`), strings.Count(got, `"no"`)}, got)
 }
 
 // feed passes a recorded response to a meter, in pieces, and returns what the client gets.

@@ -32,7 +32,7 @@ func TestPromptsAreCutByTheirTokenIDs(t *testing.T) {
 		{"a chat", "/v1/chat/completions", chat, ids, 0, false, nil, true, &prefix.Scope{Key: key, Model: "m", Tenant: "t", Adapter: "a", Salt: "s"}, 50},
 		{"of a cache that tenants share", "/v1/chat/completions", chat, ids, 0, true, nil, true, &prefix.Scope{Key: key, Model: "m", Adapter: "a", Salt: "s"}, 50},
 		{"under another name", "/v1/chat/completions", chat, ids, 0, false, func(r *endpick.Request) { r.Model = "pool" }, true, &prefix.Scope{Key: key, Model: "m", Tenant: "t", Adapter: "a", Salt: "s"}, 50},
-		{"only its head", "/v1/chat/completions", chat, ids[:40], 400, false, nil, true, &prefix.Scope{Key: key, Model: "m", Tenant: "t", Adapter: "a", Salt: "s"}, 140},
+		{"only its head", "/v1/chat/completions", chat, ids[:40], 400, false, nil, true, &prefix.Scope{Key: key, Model: "m", Tenant: "t", Adapter: "a", Salt: "s"}, 239},
 		{"a text", "/v1/completions", `{"model":"m","prompt":"why"}`, ids, 0, false, nil, true, &prefix.Scope{Key: key, Model: "m", Tenant: "t", Adapter: "a"}, 50},
 		{"not in time", "/v1/chat/completions", chat, nil, 0, false, nil, true, nil, 0},
 		{"ids of the client", "/v1/completions", `{"model":"m","prompt":[1,2,3]}`, ids, 0, false, nil, false, nil, 3},
@@ -44,8 +44,8 @@ func TestPromptsAreCutByTheirTokenIDs(t *testing.T) {
 			asked := false
 			read := func(tokens func(context.Context, *endpick.Request, string, []byte) ([]uint32, int)) *Call {
 				w := newTalkWith(t, Config{HashKey: key, SharedCache: tc.shared, Tokens: tokens})
-				for range 100 { // what is answered has longer tokens
-					w.reader.learned.learn("m", sample{promptTokens: 1000, promptBytes: 4000, outputTokens: 1000, outputBytes: 8000, responses: 1})
+				for range 100 { // what is asked has shorter tokens than usual, and what is answered longer ones
+					w.reader.learned.learn("m", sample{promptTokens: 1000, promptBytes: 2000, outputTokens: 1000, outputBytes: 8000, responses: 1})
 				}
 				return w.ask(tc.path, tc.body, func(r *endpick.Request) {
 					r.Tenant, r.Adapter = "t", "a"
