@@ -71,6 +71,12 @@ func TestBrokenStreamsEndAsTheirAPIHasIt(t *testing.T) {
 			require.Equal(t, string(got)+half, string(again.Break(again.Feed(got, []byte(half)), Problem{Status: 502})), "there is one error")
 		}
 	}
+	// What is held back until it is known whether usage follows comes once.
+	held := `data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"},{"index":1,"delta":{}}]}` + "\n\n"
+	two := newTalk(t).streaming("/v1/chat/completions", `{"stream":true,"n":2,"messages":[{}]}`)
+	got, err := two.End(two.Feed(nil, []byte(held)))
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	require.Equal(t, held+openAI, string(two.Break(got, Problem{Status: 502, Message: "it died"})))
 	// An event that was too long to be held back has no end, and nothing can follow it.
 	m := newTalk(t).streaming("/v1/chat/completions", `{"stream":true,"messages":[{}]}`)
 	long := "data: " + strings.Repeat("x", maxEvent)
