@@ -725,7 +725,7 @@ func watch(asks source) *discover.Watcher {
 // A source may reuse its list: changes in place are noticed.
 func TestASourceThatKeepsItsList(t *testing.T) {
 	var change discover.Change
-	list := []endpick.Endpoint{{Address: "a"}, {Address: "b"}}
+	list := []endpick.Endpoint{{Address: "a"}, {Address: "b"}, {Address: "d", Ranked: true}, {Address: "d", Ranked: true, Rank: 1}}
 	router := rig.Must(endpick.New(endpick.Config{}))
 	w := rig.Must(discover.New(discover.Config{
 		Router: router, OnChange: func(c discover.Change) { change = c },
@@ -734,10 +734,14 @@ func TestASourceThatKeepsItsList(t *testing.T) {
 	require.NoError(t, w.Poll(t.Context()))
 	list[1] = endpick.Endpoint{Address: "c"}
 	require.NoError(t, w.Poll(t.Context()))
-	assert.Equal(t, discover.Change{Endpoints: 2, Added: []string{"c"}, Removed: []string{"b"}}, change)
+	assert.Equal(t, discover.Change{Endpoints: 4, Added: []string{"c"}, Removed: []string{"b"}}, change)
 	list[1].KVTokens = 1000
 	require.NoError(t, w.Poll(t.Context()))
-	assert.Equal(t, 1000, router.Endpoints()[1].Candidate.Endpoint.KVTokens)
+	assert.Equal(t, 1000, router.Endpoints()[3].Candidate.Endpoint.KVTokens)
+	change = discover.Change{}
+	slices.Reverse(list)
+	require.NoError(t, w.Poll(t.Context()))
+	assert.Zero(t, change, "the order is no change")
 }
 
 // A source is polled every two seconds and has five to answer.

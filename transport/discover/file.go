@@ -79,7 +79,7 @@ func (f *file) Endpoints(context.Context) ([]endpick.Endpoint, error) {
 	if err != nil {
 		return nil, &fileError{Path: f.path, Line: line, Err: err}
 	}
-	f.list, f.text, f.pending = list, text, nil
+	f.list, f.text = list, text
 	return copied(list), nil
 }
 

@@ -371,9 +371,13 @@ func TestAServerThatHangsIsAskedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServers()
 		s.set("hang", "a")
-		monitor, _ := alone(health.Config{Interval: time.Second, Timeout: 5 * time.Second}, s.RoundTrip)
+		monitor, router := alone(health.Config{Interval: time.Second, Timeout: 5 * time.Second}, s.RoundTrip)
 		defer rig.Running(t.Context(), monitor.Run)()
-		time.Sleep(4500 * time.Millisecond)
+		time.Sleep(1500 * time.Millisecond)
+		require.NoError(t, router.Remove("a"))
+		time.Sleep(time.Second)
+		require.NoError(t, router.Add(endpick.Endpoint{ID: "a", Address: "a"}))
+		time.Sleep(2 * time.Second)
 		assert.Equal(t, []int{1, 5}, []int{s.checked("a"), s.checked("b")})
 		time.Sleep(5 * time.Second)
 		assert.Equal(t, 2, s.checked("a"), "it was given up after five seconds")
@@ -774,13 +778,14 @@ func TestHostsReportTheirRequests(t *testing.T) {
 		"dd":  "out",
 		"b":   "out",
 		"bf":  "out", // what broke off is not at issue any more
+		"bff": "out", // nor what was served before
 		"t":   "hangs",
 		"r":   "well",
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			config := endpick.Config{Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: scorer.LeastLoaded(), Weight: 1}}}}
 			for i := range 8 {
-				config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: fmt.Sprint(i), Address: "a"})
+				config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: fmt.Sprint(i), Address: "a", Adapters: []string{"a"}})
 			}
 			router := rig.Must(endpick.New(config))
 			refuses := rig.RoundTrip(func(*http.Request) (*http.Response, error) { return nil, dial })
@@ -808,11 +813,12 @@ func TestHostsReportTheirRequests(t *testing.T) {
 				r.Close()
 				r.Close()
 			}
-			req := endpick.Request{Exclude: []string{"7"}}
+			req := endpick.Request{Model: "m", Adapter: "a", Exclude: []string{"7"}}
 			r := health.Request{Monitor: monitor}
 			r.Avoid(&req)
 			assert.Equal(t, want != "well", slices.Contains(req.Avoid, "0"), outcomes)
 			assert.Equal(t, want == "hangs", slices.Contains(req.Exclude, "0"), outcomes)
+			assert.Equal(t, slices.Contains([]string{"ffs", "dd", "bf"}, outcomes), slices.Contains(req.Avoid, "1"), outcomes)
 			assert.Contains(t, req.Exclude, "7", "what the host excludes stays")
 			heard := strings.ContainsAny(outcomes[:1], "bs")
 			time.Sleep(time.Minute)

@@ -717,6 +717,8 @@ func TestNoPlaceToRead(t *testing.T) {
 		assert.Equal(t, 1, late)
 		assert.Equal(t, []float64{7, 9}, []float64{candidates(router)["good"].Waiting, candidates(router)["short"].Waiting})
 		assert.Equal(t, allSignals, candidates(router)["good"].Reported)
+		p.Poll(t.Context())
+		assert.Equal(t, 9.0, candidates(router)["good"].Waiting, "the others have given their slots back")
 	})
 }
 

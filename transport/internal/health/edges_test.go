@@ -151,6 +151,8 @@ func TestLateChecksOfWhoIsBusy(t *testing.T) {
 		}
 		assert.Equal(t, minPatience, c.usual())
 	}
+	c.failed(c.send("b"), true)
+	assert.False(t, c.Answers(c.ref("b")), "nor does one that is out")
 
 	c = newCluster("a", "b")
 	c.send("a")
@@ -486,7 +488,10 @@ func TestWhoLacksAModel(t *testing.T) {
 	assert.Empty(t, c.AvoidFor(nil, "m", "/v1/responses"))
 	assert.Empty(t, c.AvoidFor(nil, "n", "/v1/messages"), "names are clients' to invent")
 	assert.Empty(t, c.AvoidFor(nil, "", ""))
+	s := Suspects{{c.send("b").Lacking(Lack{"m", "/v1/messages"}), Refused}}
+	s.Served()
+	assert.Equal(t, []string{"a", "b"}, c.AvoidFor(nil, "m", "/v1/messages"))
 	c.remove("a")
 	c.add("a")
-	assert.Empty(t, c.AvoidFor(nil, "m", "/v1/messages"), "it may be another one")
+	assert.Equal(t, []string{"b"}, c.AvoidFor(nil, "m", "/v1/messages"), "it may be another one")
 }
