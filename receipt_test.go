@@ -188,9 +188,9 @@ func TestReceipt(t *testing.T) {
 	// The receipt is reused, which does not change what a caller has kept.
 	kept := receipt.Verdicts[2].Scores
 	l.Done(endpick.Outcome{})
-	require.NoError(t, r.SetPolicy(endpick.Policy{}))
-	rig.Must(r.Route(endpick.Request{Receipt: &receipt, Exclude: []string{"a", "b", "c", "d", "e"}}))
-	assert.Len(t, receipt.Verdicts, 1)
+	require.NoError(t, r.SetPolicy(endpick.Policy{Filters: []endpick.Filter{keep("f")}}))
+	rig.Must(r.Route(endpick.Request{Receipt: &receipt, Exclude: []string{"a", "b", "c", "d"}}))
+	assert.Len(t, receipt.Verdicts, 2)
 	assert.Equal(t, -1, receipt.RunnerUp)
 	assert.Empty(t, receipt.Scorers)
 	assert.Equal(t, []float64{0.1}, kept)

@@ -49,8 +49,7 @@ func (e *Endpoint) Resident(model string) *Resident {
 
 // is reports whether a request for the model means this one.
 func (r *Resident) is(model string) bool {
-	short, tagged := strings.CutSuffix(r.Model, ":latest")
-	return r.Model == model || tagged && short == model || slices.Contains(r.Aliases, model)
+	return r.Model == model || strings.TrimSuffix(r.Model, ":latest") == model || slices.Contains(r.Aliases, model)
 }
 
 func (r *Resident) validate() string {

@@ -139,12 +139,13 @@ func TestOpenRequestsKeepLittle(t *testing.T) {
 			require.LessOrEqual(t, s.Stats().Bytes, int64(most))
 		}
 	}
-	kept := 0
+	all, kept := 0, 0
 	for _, e := range s.Stats().Endpoints {
 		assert.Zero(t, e.Pending)
 		assert.Positive(t, e.Held)
-		kept += e.Kept
+		all, kept = all+e.Held+e.Kept, kept+e.Kept
 	}
+	assert.Equal(t, s.Stats().Pairs, all)
 	assert.InDelta(t, most/8/10*21/61, kept, 500, "an eighth of the memory, 10 bytes for each block, and for a prompt of 21 on average as for 40 more")
 	s.serve(0, "other", mine...)
 	assert.Equal(t, 16_000, s.match(mine...)[0], "and others find room")

@@ -160,11 +160,17 @@ func TestWindows(t *testing.T) {
 	require.Equal(t, 112, f.matched(req)["a"], "5 to 7 are the window")
 	drop(7)
 	require.Zero(t, f.matched(req)["a"])
+	next := after(8, stored(hashes{9}, ids(128, 16)))
+	next.Group = 1
+	require.Zero(t, a.Apply([]precise.Event{next}), "what it follows is known in the other group")
 
 	// The engine omits what is before the window: hashes are those of the last blocks.
 	b := f.feed("b", 0)
 	window.Hashes, window.BlockTokens = hashes{6, 7, 8}, 16
 	require.Zero(t, b.Apply([]precise.Event{whole, window}))
+	require.Equal(t, 128, f.matched(req)["b"])
+	window.Hashes, window.BlockTokens = hashes{4, 8}, 48 // not of these tokens
+	require.Zero(t, f.feed("b", 0).Apply([]precise.Event{whole, window}))
 	require.Equal(t, 128, f.matched(req)["b"])
 
 	// The blocks of the other layers are twice as long: a prompt that ends within one continues at its start.

@@ -81,16 +81,16 @@ func TestTheLargestIsForgotten(t *testing.T) {
 			feeds[id] = f.feed(id, 0)
 		}
 		feeds["c"].Close()
-		require.Zero(t, feeds["a"].Apply([]precise.Event{long(1, 100)}))
+		require.Zero(t, feeds["a"].Apply([]precise.Event{long(1, 1000)}))
 		for i := 2; f.index.Stats().Overflows == 0; i++ {
 			require.Less(t, i, 1000)
 			require.Zero(t, feeds["b"].Apply([]precise.Event{long(i, 50)}))
 			require.LessOrEqual(t, f.index.Stats().Bytes, int64(1<<20))
 		}
-		assert.Equal(t, []int{100, 0}, []int{f.stats("a").Blocks, f.stats("b").Blocks})
+		assert.Equal(t, []int{1000, 0}, []int{f.stats("a").Blocks, f.stats("b").Blocks})
 		assert.Equal(t, []precise.Knowledge{precise.Whole, precise.Partial}, []precise.Knowledge{f.stats("a").Knows, f.stats("b").Knows})
 		assert.EqualValues(t, 1, f.index.Stats().Overflows)
-		assert.Equal(t, 1600, f.matched(request(ids(1<<20, 1601)))["a"])
+		assert.Equal(t, 16000, f.matched(request(ids(1<<20, 16001)))["a"])
 		for i := range 400 { // until it has been forgotten some more times
 			require.Zero(t, feeds["b"].Apply([]precise.Event{long(i, 50)}))
 			require.LessOrEqual(t, f.index.Stats().Bytes, int64(1<<20))
