@@ -349,9 +349,7 @@ func TestHotspotIsLikeItsTwin(t *testing.T) {
 				if hot[class] && w.phase1(class, part(), holding, len(cs)) {
 					want -= holding
 				}
-				if got := len(s.left(class, cs)); got != want {
-					t.Fatalf("left %d of %d, the twin %d", got, len(cs), want)
-				}
+				require.Len(t, s.left(class, cs), want, "of %d", len(cs))
 			},
 			"route": func(t *rapid.T) {
 				class, cs, holding := draw(t)

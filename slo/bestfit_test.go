@@ -145,9 +145,7 @@ func TestBestFitUnpredictedStayBelowTheMedian(t *testing.T) {
 		slices.Sort(with)
 		median := with[(len(with)-1)/2]
 		for i, v := range scores {
-			if cs[i].Prediction.Has == 0 && v >= median {
-				t.Fatalf("%v, the median is %v", v, median)
-			}
+			require.False(t, cs[i].Prediction.Has == 0 && v >= median, "%v, the median is %v", v, median)
 		}
 	})
 }

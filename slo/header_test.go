@@ -95,9 +95,8 @@ func FuzzFromHeader(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, v string) {
 		got, err := slo.FromHeader(http.Header{slo.TTFTHeader: {v}})
-		if got.TPOT != 0 || got.TTFT != 0 && (got.TTFT < slo.MinTarget || got.TTFT > slo.MaxTarget) {
-			t.Fatalf("%q: %v is out of bounds", v, got)
-		}
+		require.Zero(t, got.TPOT)
+		require.False(t, got.TTFT != 0 && (got.TTFT < slo.MinTarget || got.TTFT > slo.MaxTarget), "%q: %v is out of bounds", v, got)
 		if (got.TTFT == 0) != (err != nil) || (err != nil && !errors.As(err, new(*slo.HeaderError))) {
 			t.Fatalf("%q: %v, %v", v, got, err)
 		}

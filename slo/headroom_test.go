@@ -193,13 +193,9 @@ func TestRunningTargetsAreTheOpenLeases(t *testing.T) {
 					if strictest > 0 {
 						want = 0.2 * (1000 - strictest) / strictest
 					}
-					if f := slo.FitOf(h, &req, &cs[i]); f.Deficit < want-1e-9 || f.Deficit > want+1e-9 {
-						t.Fatalf("endpoint %d: deficit %v, want %v", i, f.Deficit, want)
-					}
+					require.InDelta(t, want, slo.FitOf(h, &req, &cs[i]).Deficit, 1e-9, "endpoint %d", i)
 				}
-				if n := slo.RunningTargets(h); n != held {
-					t.Fatalf("%d targets are held, want %d", n, held)
-				}
+				require.Equal(t, held, slo.RunningTargets(h))
 			},
 		})
 	})

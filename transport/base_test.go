@@ -194,9 +194,7 @@ func startLeaver(t testing.TB, leave func(*net.TCPConn, *bufio.Reader)) *leaver 
 	s.address = accepts(t, func(conn *net.TCPConn, in *bufio.Reader, req *http.Request) {
 		s.connections.Add(1)
 		io.Copy(io.Discard, req.Body)
-		if _, sent := req.Header["X-Idempotency-Key"]; sent {
-			t.Error("a header was sent that the client did not send")
-		}
+		assert.NotContains(t, req.Header, "X-Idempotency-Key", "the client did not send it")
 		s.answered.Add(1)
 		fmt.Fprint(conn, emptyObject)
 		conn.SetReadDeadline(time.Now().Add(10 * time.Second)) // in case none comes
@@ -445,9 +443,7 @@ func TestRedirectsStayAtTheGateway(t *testing.T) {
 // sends these bytes and closes it.
 func startRaw(t testing.TB, answer string) string {
 	return accepts(t, func(conn *net.TCPConn, _ *bufio.Reader, req *http.Request) {
-		if req.Header.Get("Expect") != "" {
-			t.Error("the body is not waited for, so nothing is to be expected")
-		}
+		assert.Empty(t, req.Header.Get("Expect"), "the body is not waited for")
 		io.WriteString(conn, answer)
 		io.Copy(io.Discard, req.Body)
 	})

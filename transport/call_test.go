@@ -528,9 +528,8 @@ func FuzzDecoder(f *testing.F) {
 		if open := decoders(nil).of(coding); open != nil {
 			_, _ = io.Copy(io.Discard, io.LimitReader(&decoding{src: bytes.NewReader(body), open: open}, unpackedLimit(len(body), 1<<20)))
 			got, err := io.ReadAll(&decoding{src: bytes.NewReader(packed(t, string(body), gzipped)), open: decoders(nil).of("gzip")})
-			if err != nil || !bytes.Equal(got, body) {
-				t.Fatalf("%q came back as %q, %v", body, got, err)
-			}
+			require.NoError(t, err)
+			require.Equal(t, body, got)
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick/slo/queue"
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
 
@@ -240,9 +241,7 @@ func TestQueueIsLikeItsTwin(t *testing.T) {
 				t.Fatalf("dropped for %v", err)
 			}
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		w := &twin{
 			config: config, now: map[int]int64{}, tag: map[int]map[string]int64{},
 			start: map[int]map[string]int64{}, epoch: map[int]int{},
@@ -251,9 +250,7 @@ func TestQueueIsLikeItsTwin(t *testing.T) {
 		handles := map[int]queue.Handle[int]{}
 		left := map[int]int{} // how often each request has left
 		same := func(what string, got, want []int) {
-			if !slices.Equal(got, want) {
-				t.Fatalf("%s: %v, the twin says %v", what, got, want)
-			}
+			require.Equal(t, want, got, what)
 			for _, v := range got {
 				left[v]++
 			}
@@ -296,13 +293,9 @@ func TestQueueIsLikeItsTwin(t *testing.T) {
 				}
 				wantShed, want := w.push(twinItem{item, item.Value, at(now).Add(timeout)})
 				same("shed", shed, wantShed)
+				require.ErrorIs(t, err, want)
 				if want == nil {
-					if err != nil {
-						t.Fatal(err)
-					}
 					handles[item.Value] = handle
-				} else if qe, ok := err.(*queue.Error); !ok || qe.Reason != want {
-					t.Fatalf("refused with %v, the twin says %v", err, want)
 				}
 			}),
 			"pop": times(pops, func(t *rapid.T) {
@@ -315,9 +308,8 @@ func TestQueueIsLikeItsTwin(t *testing.T) {
 				if dispatched = append(dispatched, item); !ok {
 					dispatched, epochs = dispatched[:len(epochs)-1], epochs[:len(epochs)-1]
 				}
-				if ok != wantOK || item.Value != want {
-					t.Fatalf("popped %d %v, the twin says %d %v", item.Value, ok, want, wantOK)
-				}
+				require.Equal(t, wantOK, ok)
+				require.Equal(t, want, item.Value)
 				if ok {
 					left[item.Value]++
 				}
@@ -335,9 +327,8 @@ func TestQueueIsLikeItsTwin(t *testing.T) {
 			"full": func(t *rapid.T) {
 				timedOut = nil
 				pass(t)
-				if _, ok := q.Pop(at(now), 1); ok {
-					t.Fatal("popped although full")
-				}
+				_, ok := q.Pop(at(now), 1)
+				require.False(t, ok, "popped although full")
 				same("timed out", timedOut, w.expire(at(now)))
 			},
 			"cancel": func(t *rapid.T) {
@@ -348,10 +339,9 @@ func TestQueueIsLikeItsTwin(t *testing.T) {
 				_, want := handles[v]
 				want = want && left[v] == 0
 				item, ok := q.Cancel(handles[v])
-				if ok != want || ok && item.Value != v {
-					t.Fatalf("cancel of %d: %v, want %v", v, ok, want)
-				}
+				require.Equal(t, want, ok)
 				if ok {
+					require.Equal(t, v, item.Value)
 					left[v]++
 					w.remove(v)
 					w.settle()
@@ -370,9 +360,7 @@ func TestQueueIsLikeItsTwin(t *testing.T) {
 					bytes += int64(i.Bytes)
 				}
 				s := q.Stats()
-				if s.Requests != len(w.items) || s.Tokens != tokens || s.Bytes != bytes {
-					t.Fatalf("%+v; the twin holds %d, %d tokens, %d bytes", s, len(w.items), tokens, bytes)
-				}
+				require.Equal(t, []int64{int64(len(w.items)), tokens, bytes}, []int64{int64(s.Requests), s.Tokens, s.Bytes})
 				next, ok := q.NextExpiry()
 				var first time.Time
 				for _, i := range w.items {
@@ -380,17 +368,12 @@ func TestQueueIsLikeItsTwin(t *testing.T) {
 						first = i.expires
 					}
 				}
-				if ok != (len(w.items) > 0) || ok && !next.Equal(first) {
-					t.Fatalf("next expiry %v %v, the twin says %v", next, ok, first)
-				}
-				if s.Pushed != s.Dispatched+s.TimedOut+s.Shed+s.Canceled+uint64(s.Requests) {
-					t.Fatalf("lost count: %+v", s)
-				}
+				require.Equal(t, len(w.items) > 0, ok)
+				require.True(t, next.Equal(first), "next expiry %v, the twin says %v", next, first)
+				require.Equal(t, s.Pushed, s.Dispatched+s.TimedOut+s.Shed+s.Canceled+uint64(s.Requests))
 				for v := range handles {
-					gone := !slices.ContainsFunc(w.items, func(i twinItem) bool { return i.Value == v })
-					if gone != (left[v] == 1) || left[v] > 1 {
-						t.Fatalf("request %d left %d times", v, left[v])
-					}
+					held := slices.ContainsFunc(w.items, func(i twinItem) bool { return i.Value == v })
+					require.True(t, held && left[v] == 0 || !held && left[v] == 1, "request %d left %d times", v, left[v])
 				}
 			},
 		}

@@ -232,11 +232,7 @@ func TestAllocs(t *testing.T) {
 	rig.SkipUnderRace(t, "the race detector allocates")
 	s := open(quota.Config{Limits: all(quota.Limits{Rate: 1e9, Requests: 100})})
 	assert.Zero(t, testing.AllocsPerRun(200, func() {
-		lease, err := s.route("a", 100, 100)
-		if err != nil {
-			t.Fatal(err)
-		}
-		lease.Done(endpick.Outcome{OutputTokens: 50})
+		rig.Must(s.route("a", 100, 100)).Done(endpick.Outcome{OutputTokens: 50})
 	}))
 }
 
@@ -387,24 +383,17 @@ func TestForgettingIsLikeItsTwin(t *testing.T) {
 			"refuse": func(t *rapid.T) {
 				who := name.Draw(t, "tenant")
 				s.no.refuse = true
-				_, err := s.route(who, 1, 0)
+				require.Error(t, rig.Err(s.route(who, 1, 0)))
 				s.no.refuse = false
-				if err == nil {
-					t.Fatal("routed")
-				}
 				used(who)
 			},
 			"": func(t *rapid.T) {
 				got := map[string]bool{}
 				for _, u := range s.quota.Tenants(s.now) {
 					got[u.Tenant] = true
-					if u.Requests != len(open[u.Tenant]) {
-						t.Fatalf("%+v, open are %d", u, len(open[u.Tenant]))
-					}
+					require.Len(t, open[u.Tenant], u.Requests)
 				}
-				if fmt.Sprint(got) != fmt.Sprint(known) {
-					t.Fatalf("remembered are %v, not %v", got, known)
-				}
+				require.Equal(t, fmt.Sprint(known), fmt.Sprint(got), "remembered")
 			},
 		})
 	})

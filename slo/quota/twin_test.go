@@ -1,12 +1,12 @@
 package quota_test
 
 import (
-	"math"
 	"testing"
 	"time"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/slo/quota"
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
 
@@ -82,17 +82,14 @@ func TestQuotaIsLikeItsTwin(t *testing.T) {
 					t.Fatalf("balance %v for %v: %v", b.balance(s.now), need, err)
 				case byQuota && !full:
 					have := b.balance(s.now)
-					if wait := (need - have) / b.limits.Rate; math.Abs(e.RetryAfter.Seconds()-wait) > 1e-6 {
-						t.Fatalf("to be tried again in %v, not %v s", e.RetryAfter, wait)
-					}
-					if e.Need != need || math.Abs(e.Have-have) > 1e-6 || e.Tenant != name {
-						t.Fatalf("%+v, not %v of %v of %s", e, have, need, name)
-					}
+					require.InDelta(t, (need-have)/b.limits.Rate, e.RetryAfter.Seconds(), 1e-6)
+					require.Equal(t, need, e.Need)
+					require.InDelta(t, have, e.Have, 1e-6)
+					require.Equal(t, name, e.Tenant)
 					s.now = s.now.Add(e.RetryAfter)
 					s.no.refuse = false
-					if lease, err = s.route(name, input, output); err != nil {
-						t.Fatalf("not even after %v: %v", e.RetryAfter, err)
-					}
+					lease, err = s.route(name, input, output)
+					require.NoError(t, err, "not even after %v", e.RetryAfter)
 				}
 				if err == nil {
 					b.open++
@@ -145,9 +142,9 @@ func TestQuotaIsLikeItsTwin(t *testing.T) {
 			"": func(t *rapid.T) {
 				for _, u := range s.quota.Tenants(s.now) {
 					b := books[u.Tenant]
-					if b == nil || u.Requests != b.open || math.Abs(u.Tokens-b.balance(s.now)) > 1e-6 {
-						t.Fatalf("%+v, the book says %+v, %v", u, b, b.balance(s.now))
-					}
+					require.NotNil(t, b)
+					require.Equal(t, b.open, u.Requests)
+					require.InDelta(t, b.balance(s.now), u.Tokens, 1e-6)
 				}
 			},
 		})

@@ -43,18 +43,13 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		list, line, err := parse(text)
 		if err != nil {
-			if lines := 1 + bytes.Count(text, []byte("\n")); line < 0 || line > lines {
-				t.Fatalf("line %d of %d: %v", line, lines, err)
-			}
+			require.True(t, line >= 0 && line <= 1+bytes.Count(text, []byte("\n")), "line %d: %v", line, err)
 			return
 		}
-		if len(list) == 0 {
-			t.Fatal("an empty list is an error")
-		}
+		require.NotEmpty(t, list, "an empty list is an error")
 		for _, e := range list {
-			if _, err := host.Parse(e.Address); err != nil {
-				t.Fatalf("%q: %v", e.Address, err)
-			}
+			_, err := host.Parse(e.Address)
+			require.NoError(t, err, e.Address)
 		}
 	})
 }

@@ -141,9 +141,7 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		var requests []*recording.Request
 		err := recording.Read(strings.NewReader(s), func(line int, r *recording.Request) error {
-			if r.InputTokens < 0 || r.OutputTokens < 0 || r.Time.IsZero() || line > 1+strings.Count(s, "\n") {
-				t.Fatalf("%d: %+v", line, r)
-			}
+			require.False(t, r.InputTokens < 0 || r.OutputTokens < 0 || r.Time.IsZero() || line > 1+strings.Count(s, "\n"), "%d: %+v", line, r)
 			requests = append(requests, r)
 			return nil
 		})

@@ -259,9 +259,8 @@ func FuzzFacts(f *testing.F) {
 			require.True(t, r.Bytes >= 0 && r.Context >= 0)
 		}
 		for _, name := range append(f.Models, f.Adapters...) {
-			if name == "" || len(name) > maxName {
-				t.Fatalf("%q", name)
-			}
+			require.NotEmpty(t, name)
+			require.LessOrEqual(t, len(name), maxName)
 		}
 	})
 }

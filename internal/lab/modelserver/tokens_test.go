@@ -112,9 +112,8 @@ func FuzzParse(f *testing.F) {
 			if e != nil {
 				continue
 			}
-			if n := q.prompt.length; n < 1 || len(q.prompt.blocks) != n/16 {
-				t.Fatalf("%d blocks of %d tokens", len(q.prompt.blocks), n)
-			}
+			n := q.prompt.length
+			require.True(t, n >= 1 && len(q.prompt.blocks) == n/16, "%d blocks of %d tokens", len(q.prompt.blocks), n)
 			q.model = s.config.Model
 			if g, e := s.newGeneration(q); e == nil && len(g.sequences) == 0 {
 				t.Fatal("nothing to generate")

@@ -421,20 +421,15 @@ func TestHealthProperties(t *testing.T) {
 			"": func(t *rapid.T) {
 				outs := c.Out(nil)
 				for _, id := range outs {
-					if failures[id] < 3 {
-						t.Fatalf("%s is out after %d failures", id, failures[id])
-					}
+					require.GreaterOrEqual(t, failures[id], 3, id)
 				}
 				if avoided := c.Avoid(nil); !certain && full == 0 && len(avoided) > 3 && len(outs) < len(ids) {
 					t.Fatalf("%v are avoided, %v are out", avoided, outs)
 				}
-				if int(c.listed.Load()) != len(c.known) || len(c.known) > len(ids) {
-					t.Fatalf("%d known, %d listed", c.listed.Load(), len(c.known))
-				}
+				require.Len(t, c.known, int(c.listed.Load()))
+				require.LessOrEqual(t, len(c.known), len(ids))
 				for _, id := range outs {
-					if c.status(id).NextTrial.Sub(c.at) > maxBackoff {
-						t.Fatalf("%v waits for a trial too long", id)
-					}
+					require.LessOrEqual(t, c.status(id).NextTrial.Sub(c.at), maxBackoff, id)
 				}
 			},
 		})
@@ -752,9 +747,7 @@ func TestBudgetBound(t *testing.T) {
 			}
 		}
 		most := 10 + 0.2*float64(requests) + 5*at.Sub(from).Seconds()
-		if float64(retries) > most+1e-6 {
-			t.Fatalf("%d retries, at most %v", retries, most)
-		}
+		require.LessOrEqual(t, float64(retries), most+1e-6)
 	})
 }
 
