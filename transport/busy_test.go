@@ -69,10 +69,7 @@ func (b *busy) RoundTrip(r *http.Request) (*http.Response, error) {
 	var id string
 	var takes time.Duration
 	_, words, _ := strings.Cut(string(said), `"prompt":"`)
-	_, err := fmt.Sscan(words, &id, (*int64)(&takes))
-	if err != nil {
-		panic(err)
-	}
+	rig.Must(fmt.Sscan(words, &id, (*int64)(&takes)))
 	if since := time.Since(b.start); since >= b.loads && since < b.loads+b.loading {
 		takes += b.loads + b.loading - since
 	}

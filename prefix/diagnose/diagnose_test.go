@@ -399,14 +399,6 @@ func FuzzExplain(f *testing.F) {
 	})
 }
 
-// others are conversations that begin like first, one every two seconds.
-func others(from, n int) (all []*recording.Request) {
-	for i := range n {
-		all = append(all, asked(from+2*i, "z", 0, chat(system, text("user", filler(30+i, 20))), ofTenant(0)))
-	}
-	return all
-}
-
 func inSession(h recording.Hash) func(*recording.Request) {
 	return func(r *recording.Request) { r.Session = h }
 }
@@ -419,7 +411,10 @@ func asks(clock string, more ...prefix.Message) conversation {
 // Of many conversations that begin alike, the newest are compared; an older one is found
 // by its session, or by its last message.
 func TestOlderConversationsAreFound(t *testing.T) {
-	many := others(10, 20)
+	var many []*recording.Request // one every two seconds
+	for i := range 20 {
+		many = append(many, asked(10+2*i, "z", 0, chat(system, text("user", filler(30+i, 20))), ofTenant(0)))
+	}
 	clock := []string{"timestamp at 1:0: 96 in 1"}
 	of := func(all ...*recording.Request) (found []string) {
 		for _, b := range brief(explain(append(all, many...)...)) {

@@ -302,8 +302,7 @@ func TestQueueErrors(t *testing.T) {
 
 // A request that has left, in whatever way, is released: its value may hold a whole body.
 func TestQueueLetsGo(t *testing.T) {
-	q, err := queue.New(queue.Config{MaxRequests: 3, Timeout: time.Second}, func(queue.Item[*[1024]byte], error) {})
-	require.NoError(t, err)
+	q := rig.Must(queue.New(queue.Config{MaxRequests: 3, Timeout: time.Second}, func(queue.Item[*[1024]byte], error) {}))
 	left := map[string]weak.Pointer[[1024]byte]{}
 	push := func(name string, ms, priority int) queue.Handle[*[1024]byte] {
 		value := new([1024]byte)

@@ -84,8 +84,7 @@ func asQuota(err error) (e *quota.Error, ok bool) {
 // output token costs 3.
 func TestTokensAreChargedAndCorrected(t *testing.T) {
 	s := open(quota.Config{Limits: all(quota.Limits{Rate: 100, Burst: 1000}), OutputWeight: 3})
-	a, err := s.route("a", 400, 100) // 400 + 300
-	require.NoError(t, err)
+	a := rig.Must(s.route("a", 400, 100)) // 400 + 300
 	assert.Equal(t, 300.0, s.left("a"))
 	e := refused(t, rig.Err(s.route("a", 350, 0)))
 	assert.Equal(t, &quota.Error{Tenant: "a", Need: 350, Have: 300, RetryAfter: 500 * time.Millisecond}, e)

@@ -137,10 +137,7 @@ func chat(system string, turns int, stream bool) string {
 	for i := range turns {
 		messages = append(messages, map[string]string{"role": "user", "content": fmt.Sprintf("question %d", i)})
 	}
-	body, err := json.Marshal(map[string]any{"model": modelserver.DefaultModel, "max_tokens": 5, "stream": stream, "messages": messages})
-	if err != nil {
-		panic(err)
-	}
+	body := rig.Must(json.Marshal(map[string]any{"model": modelserver.DefaultModel, "max_tokens": 5, "stream": stream, "messages": messages}))
 	return string(body)
 }
 

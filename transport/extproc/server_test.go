@@ -197,10 +197,7 @@ func responseTrailers() *extprocv3.ProcessingRequest {
 }
 
 func withMetadata(m *extprocv3.ProcessingRequest, namespace, key string, value any) *extprocv3.ProcessingRequest {
-	v, err := structpb.NewValue(value)
-	if err != nil {
-		panic(err)
-	}
+	v := rig.Must(structpb.NewValue(value))
 	m.MetadataContext = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{namespace: {Fields: map[string]*structpb.Value{key: v}}}}
 	return m
 }

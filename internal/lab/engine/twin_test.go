@@ -37,10 +37,6 @@ type twinSequence struct {
 	seen     bool
 }
 
-func newTwin(cfg Config) *twin {
-	return &twin{cfg: cfg, costs: newCosts(cfg.Profile), refs: map[uint64]int{}, free: cfg.Blocks}
-}
-
 func (w *twin) submit(now time.Duration, r Request) {
 	w.run(picos(now)*1000, false)
 	if !w.inFlight && len(w.waiting)+len(w.running) == 0 {
@@ -330,7 +326,7 @@ func TestEngineMatchesTwin(t *testing.T) {
 		}
 		cfg.MaxBatchedTokens = cfg.MaxSequences + rapid.IntRange(0, 30).Draw(t, "budget")
 		e := rig.Must(New(cfg))
-		w := newTwin(cfg)
+		w := &twin{cfg: cfg, costs: newCosts(cfg.Profile), refs: map[uint64]int{}, free: cfg.Blocks}
 		var now time.Duration
 		var got []Event
 		id := uint64(0)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -24,11 +25,7 @@ type cluster struct {
 
 func newCluster(ids ...string) *cluster {
 	c := &cluster{at: time.Unix(1000, 0)}
-	router, err := endpick.New(endpick.Config{Clock: func() time.Time { return c.at }})
-	if err != nil {
-		panic(err)
-	}
-	c.Health = New(router, 2)
+	c.Health = New(rig.Must(endpick.New(endpick.Config{Clock: func() time.Time { return c.at }})), 2)
 	for _, id := range ids {
 		c.add(id)
 	}
