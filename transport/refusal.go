@@ -28,7 +28,8 @@ func (a *Attempt) refused(status int, header http.Header, first []byte, r Result
 	case status == http.StatusNotFound && name != "" &&
 		bytes.Contains(first, []byte(name)) && bytes.Contains(bytes.ToLower(first), []byte("model")):
 		lacks = &health.Lack{Model: name}
-	case a.call.harmless && (status == http.StatusNotFound || status == http.StatusMethodNotAllowed || status == http.StatusNotImplemented):
+	case status == http.StatusNotFound || status == http.StatusMethodNotAllowed || status == http.StatusNotImplemented,
+		r == Refused && !a.call.harmless: // a WebSocket, or what is stored elsewhere
 		lacks = &health.Lack{Model: name, Path: a.call.parsed.Path()}
 		name = "" // it may be for whatever prefix the path has
 	case r == Erred && resident != nil && resident.State != endpick.InMemory: // it may have no memory for it

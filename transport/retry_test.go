@@ -290,6 +290,7 @@ func TestOtherRequestsAreRetriedWithCare(t *testing.T) {
 		{"embeddings", "POST", "/v1/embeddings", `{"model":"m","input":"x"}`, breaks, 200},
 		{"speech", "POST", "/v1/audio/speech", `{"model":"m","input":"x"}`, breaks, 200},
 		{"a safe method", "GET", "/version", "", breaks, 200},
+		{"what another server has stored", "GET", "/v1/responses/x", "", status(400), 200},
 		{"tools of the client", "POST", "/v1/responses", mcp("custom"), status(500), 200},
 		{"tools of the engine", "POST", "/v1/responses", mcp("mcp"), status(500), 500},
 		{"tools of the engine, which breaks", "POST", "/v1/responses", mcp("mcp"), breaks, 0},
@@ -454,19 +455,20 @@ func TestServersWithUnlikeModels(t *testing.T) {
 func TestServersWithUnlikeAPIs(t *testing.T) {
 	for _, lacking := range []handler{status(404), status(405), status(501), says("application/json", `{"error":"Unexpected endpoint or method. (POST /v1/messages)"}`)} {
 		refuses := startEngine(t, func(w http.ResponseWriter, r *http.Request, body []byte) bool {
-			return r.URL.Path != chatPath && lacking(w, r, body)
+			return r.Method == "GET" && status(426)(w, r, body) || r.URL.Path != chatPath && lacking(w, r, body)
 		})
 		w := newWorld(t, transport.Config{}, refuses.URL, startEngine(t, nil).URL)
 		for range 5 {
 			for _, path := range []string{"/v1/messages", chatPath} {
 				w.ok(t, post(t, path, `{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"hi"}]}`))
 			}
+			w.ok(t, rig.Must(http.NewRequest("GET", "http://gateway/v1/responses", nil))) // a WebSocket
 		}
-		assert.EqualValues(t, 1+5, refuses.requests.Load())
+		assert.EqualValues(t, 1+5+1, refuses.requests.Load())
 		for range 2 { // with a prefix that a client may have invented, it is not remembered
 			w.ok(t, post(t, "/x/v1/messages", `{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"hi"}]}`))
 		}
-		assert.EqualValues(t, 1+5+2, refuses.requests.Load())
+		assert.EqualValues(t, 1+5+1+2, refuses.requests.Load())
 		assert.Zero(t, w.t.Stats().Unhealthy)
 		w.idle(t)
 	}

@@ -141,7 +141,7 @@ func meantOfResponses() []Meaning {
 			Scenarios: []string{
 				"error 404", "error 429", "error 500", "error 501", "error 502", "error 503", "error 429, stream", "error 503, stream", "error of plain text", "error 429, once", "error 503, once",
 				"error 503, once, stream", "error as the first event", "cut before the header", "cut before the header, each",
-				"cut in a whole response", "cut in chunks",
+				"cut in a whole response", "cut in chunks", "upgrade, refused",
 			},
 			Changes: []Change{{"requests", func(_, passed string) bool { return passed == "2" || passed == "3" }}},
 		},
