@@ -96,6 +96,23 @@ func TestAPageThatStandsStill(t *testing.T) {
 	}
 }
 
+// An engine that sleeps gets nothing while another is awake, however busy that is.
+func TestWhoSleepsGetsNothing(t *testing.T) {
+	awake, asleep := says(load(9, 90, 0.9)), says(load(0, 0, 0)+"vllm:engine_sleep_state{sleep_state=\"discard_all\"} 1\n")
+	for _, tc := range []struct {
+		a, b func(*http.Request) (*http.Response, error)
+		want string
+	}{{asleep, awake, "b"}, {asleep, asleep, "ab"}, {awake, asleep, "a"}, {awake, awake, "ab"}} {
+		router, p, _ := newPoller(scrape.Config{}, engines{"a": tc.a, "b": tc.b}, endpick.Endpoint{ID: "a", Address: "a"}, endpick.Endpoint{ID: "b", Address: "b"})
+		p.Poll(t.Context())
+		var to [2]bool
+		for range 40 {
+			to[rig.Must(router.Route(endpick.Request{})).Endpoint().ID[0]-'a'] = true
+		}
+		assert.Equal(t, [2]bool{strings.Contains(tc.want, "a"), strings.Contains(tc.want, "b")}, to)
+	}
+}
+
 // What an engine answers voids what was known of it, even a page that can't be read.
 func TestGarbageCostsTheSignalAndNothingElse(t *testing.T) {
 	e := engines{"good": func(r *http.Request) (*http.Response, error) {
