@@ -85,6 +85,17 @@ type removals func(endpick.EndpointRef)
 func (removals) Admit(*endpick.Request, []endpick.Candidate) error { return nil }
 func (f removals) EndpointRemoved(ref endpick.EndpointRef)         { f(ref) }
 
+// Observers hear of endpoints that leave together in the order in which these came, so that runs can be repeated.
+func TestRemovedInOrder(t *testing.T) {
+	var gone []uint32
+	r, _ := newRouter(endpick.Config{Endpoints: named("c", "f", "a", "e", "b", "d", "h", "g"), Policy: endpick.Policy{
+		Admitters: []endpick.Admitter{removals(func(ref endpick.EndpointRef) { gone = append(gone, ref.Slot) })},
+	}})
+	require.NoError(t, r.SetEndpoints(named("d")))
+	assert.IsIncreasing(t, gone)
+	assert.Len(t, gone, 7)
+}
+
 // When observers hear that an endpoint is gone, no request can come to it any more: neither
 // one that looks for candidates now, nor one that has it among its candidates.
 func TestNothingComesToAnEndpointAfterItsRemoval(t *testing.T) {

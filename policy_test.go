@@ -59,7 +59,7 @@ func TestCombinedScore(t *testing.T) {
 		{"weights are shares", []float64{3, 2, 2}, []float64{1, 0.5, 0}, 4. / 7},
 		{"held within [0, 1]", []float64{1, 1}, []float64{-40, 9}, 0.5},
 		{"2/9 + 7/9 rounds to above 1", []float64{2, 7}, []float64{1, 1}, 1},
-		{"huge weights", []float64{1.5e308, 1.5e308}, []float64{1, 0}, 0.5},
+		{"huge weights", []float64{1.5e308, 1.5e308, 1}, []float64{1, 0, 0}, 0.5},
 		{"tiny weights", []float64{5e-324, 5e-324}, []float64{1, 0}, 0.5},
 	} {
 		t.Run(c.name, func(t *testing.T) {
