@@ -189,7 +189,8 @@ func TestReceipt(t *testing.T) {
 	kept := receipt.Verdicts[2].Scores
 	l.Done(endpick.Outcome{})
 	require.NoError(t, r.SetPolicy(endpick.Policy{Filters: []endpick.Filter{keep("f")}}))
-	rig.Must(r.Route(endpick.Request{Receipt: &receipt, Exclude: []string{"a", "b", "c", "d"}}))
+	rig.Must(r.Route(endpick.Request{Receipt: &receipt, Exclude: []string{"c", "d"}, Avoid: []string{"a", "b"}}))
+	assert.Equal(t, []string{"a", "b"}, receipt.Avoided)
 	assert.Len(t, receipt.Verdicts, 2)
 	assert.Equal(t, -1, receipt.RunnerUp)
 	assert.Empty(t, receipt.Scorers)
@@ -281,6 +282,8 @@ func TestReasons(t *testing.T) {
 		{"one", scoredBy(telling{prefix: "is "}), map[string]string{"x": "", "ab": "is ab", "abc": "is abc"}, 0},
 		{"two", scoredBy(telling{prefix: "is "}, telling{prefix: "was "}), map[string]string{"x": "", "ab": "endpick_test.telling is ab; endpick_test.telling was ab", "abc": "endpick_test.telling is abc; endpick_test.telling was abc"}, 0},
 		{"a panic", scoredBy(telling{panics: true}, telling{prefix: "was "}), map[string]string{"x": "", "ab": "endpick_test.telling was ab", "abc": "endpick_test.telling was abc"}, 1},
+		{"a panic after it", scoredBy(telling{prefix: "is "}, telling{panics: true}),
+			map[string]string{"x": "", "ab": "endpick_test.telling is ab", "abc": "endpick_test.telling is abc"}, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.policy.Filters = []endpick.Filter{keepIf(func(c *endpick.Candidate) bool { return len(c.Endpoint.ID) > 1 })}
