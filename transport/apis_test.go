@@ -197,6 +197,17 @@ func TestAResponseThatGoesOnIsFoundAgain(t *testing.T) {
 	}
 }
 
+// Where a response is that the gateway has not seen itself, as after a restart, is asked once.
+func TestAStoredResponseIsLearned(t *testing.T) {
+	lacks := startEngine(t, status(404))
+	w := newWorld(t, transport.Config{}, lacks.URL, startEngine(t, says("application/json", `{"id":"resp_1"}`)).URL)
+	for range 20 {
+		w.ok(t, getting("/v1/responses/resp_1"))
+	}
+	w.idle(t)
+	assert.LessOrEqual(t, lacks.requests.Load(), int64(1))
+}
+
 // A client with a wrong key gets the engine's own refusal, not a server failure,
 // which it would retry.
 func TestRefusedModelsAreRefused(t *testing.T) {

@@ -204,6 +204,9 @@ func (c *Call) Meter(lease endpick.Lease, clock func() time.Time) *Meter {
 		m.stores, m.origin.head = true, headOfResponse(&c.request)
 		m.origin.size = int(float64(c.Request.InputTokens) / c.rates.prompts.perByte())
 	}
+	if c.api == other && c.before == nil { // another gateway may have asked for it, or this one before it was started
+		m.answer.id = storedID(c.path)
+	}
 	m.resumable = c.Resumable()
 	m.answer.wanted, m.answer.repeats = m.hasher != nil || m.stores, c.api.output != nil
 	if c.beginning != nil {

@@ -80,6 +80,9 @@ func ContentType(header http.Header) string {
 // piece unchanged.
 func (m *Meter) Header(status int, header http.Header) (filters bool) {
 	if m.api == other || status >= http.StatusBadRequest {
+		if status == http.StatusOK {
+			m.store(nil)
+		}
 		return false
 	}
 	switch kind := ContentType(header); kind {

@@ -21,8 +21,8 @@ const (
 
 // storedTable knows which endpoints hold stored responses, so that a request that
 // refers to one is served by the engine that has it. Entries are made from
-// responses that engines have sent, and found only by the tenant that asked for
-// them. When the table is full, the tenant that holds the most loses what it has
+// responses that engines have sent, first or again, and found only by the tenant that
+// asked for them. When the table is full, the tenant that holds the most loses what it has
 // not used for longest, so that a flood only evicts its own. It is safe for
 // concurrent use.
 type storedTable struct {
@@ -124,10 +124,7 @@ func (t *storedTable) get(tenant, id string) *stored {
 // storedID is the id of the response in a path such as
 // /responses/{id}/cancel, or empty.
 func storedID(path string) string {
-	_, rest, ok := strings.Cut(path, "/responses/")
-	if !ok {
-		return ""
-	}
+	_, rest, _ := strings.Cut(path, "/responses/")
 	id, _, _ := strings.Cut(rest, "/")
 	return id
 }
