@@ -128,6 +128,33 @@ func TestPoliciesConform(t *testing.T) {
 // in tokens: a 400 + 9,000 + context, b 1,000, c 800 + 0: c, of which this
 // router knows no open request. Load-prefix 3,2,2: a (3·0.6 + 0 + 2·0.5)/7, b (0
 // + 2 + 2·0.5)/7, c (3·0.2 + 2·0.5 + 2·0.5)/7: b. Always-busiest: a.
+// A server that reports what it likes starves no other, even if that reports nothing.
+func TestOneReportStarvesNobody(t *testing.T) {
+	for _, name := range all.Names() {
+		if name == "always-busiest" {
+			continue
+		}
+		config, sent := rig.Must(all.ByName(name)), map[string]int{}
+		config.Seed = 1
+		for _, id := range []string{"liar", "honest", "candid", "silent", "closed"} {
+			config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: id})
+		}
+		router := rig.Must(endpick.New(config))
+		for _, id := range []string{"honest", "candid"} {
+			require.NoError(t, router.Report(id, endpick.Load{}))
+		}
+		require.NoError(t, router.Report("liar", endpick.Load{Running: 1e9}))
+		for i := range uint64(200) {
+			sent[rig.Must(router.Route(endpick.Request{Blocks: []uint64{i}, Stream: true})).Endpoint().ID]++
+		}
+		delete(sent, "liar")
+		require.Len(t, sent, 4, name)
+		for id, n := range sent {
+			require.Greater(t, n, 25, "%s: %s", name, id)
+		}
+	}
+}
+
 func TestChoices(t *testing.T) {
 	want := map[string]string{
 		"lmetric": "b", "vllm": "b", "linear": "a", "aibrix": "b", "sglang": "a", "preble": "a",
