@@ -205,12 +205,9 @@ func (m *mean) add(v float64) {
 	m.count++
 }
 
-func (m mean) or(none float64) float64 {
+func (m *mean) or(none float64) float64 {
 	if m.count == 0 {
 		return none
 	}
-	if m.count > 1 {
-		m.most = outlier.Most(m.most, m.next)
-	}
-	return (m.sum + m.lost + m.most) / float64(m.count)
+	return (m.sum + m.lost + outlier.Most(m.count, m.most, m.next)) / float64(m.count)
 }

@@ -265,7 +265,7 @@ func (w *twin) view(endpoints map[string]*twinEndpoint) map[string]endpick.Candi
 		slices.Sort(all)
 		for i, v := range all {
 			if i > 0 && i == len(all)-1 {
-				v = min(v, max(4*all[i-1], 64))
+				v = min(v, max(4*all[i-1], 64/float64(i)))
 			}
 			total += v
 		}

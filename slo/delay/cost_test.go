@@ -163,7 +163,7 @@ func TestFactorsByHand(t *testing.T) {
 // B is the square of the mean of roots: one server with a hundred among nine idle ones is a
 // batch of one, not of ten.
 func TestTypicalBatchByHand(t *testing.T) {
-	for want, loads := range map[float64][]float64{0: {0, 0}, 1: {64, 0, 0, 0, 0, 0, 0, 0}, 25: {4, 1 << 30}, 6.25: {4, 9}, 156.25: {25, 1 << 30, 36, 169}, 1 << 30: {math.Inf(1)}} {
+	for want, loads := range map[float64][]float64{0: {0, 0}, 0.64: {64, 0, 0, 0, 0}, 25: {4, 1 << 30}, 6.25: {4, 9}, 156.25: {25, 1 << 30, 36, 169}, 1 << 30: {math.Inf(1)}} {
 		m := newMarginal(Config{})
 		req := asked.At(start, 1, 1)
 		var cs []endpick.Candidate
@@ -262,8 +262,8 @@ func TestCostTwin(t *testing.T) {
 			e += 1 - min(free/float64(req.InputTokens-c.PrefixTokens+300), 1)
 		}
 		e /= float64(len(cs))
-		if len(cs) > 1 && most > 2*max(next, 4) {
-			roots += 2*max(next, 4) - most
+		if len(cs) > 1 {
+			roots += min(most, max(2*next, 8/math.Sqrt(float64(len(cs)-1)))) - most
 		}
 		c, w, b := math.Sqrt(min(max(whole, 1), 10)), 1+math.Pow((first+rest)/first, 0.6), math.Pow(roots/float64(len(cs)), 2)
 		at := req.At(start, 1, 1)

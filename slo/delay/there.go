@@ -79,9 +79,7 @@ func (d *decision) survey() {
 		roots += root(batch)
 		most, next = max(most, batch), max(next, min(most, batch))
 	}
-	if len(d.candidates) > 1 {
-		roots -= root(most) - root(outlier.Most(most, next))
-	}
+	roots -= root(most) - root(outlier.Most(len(d.candidates), most, next))
 	each := 1024 * float64(max(len(d.candidates), 1))
 	mean := float64(roots) / each
 	d.b, d.waiting = mean*mean, float64(waiting)/each

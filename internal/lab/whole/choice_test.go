@@ -280,7 +280,7 @@ func means(w *world, verdicts []endpick.Verdict) {
 			slices.Sort(told)
 			for i, v := range told {
 				if i > 0 && i == len(told)-1 { // it may report anything
-					v = min(v, max(4*told[i-1], 64))
+					v = min(v, max(4*told[i-1], 64/float64(i)))
 				}
 				mean += v / float64(len(told))
 			}
