@@ -4,8 +4,6 @@ import (
 	"math"
 	"sync/atomic"
 	"time"
-
-	"github.com/endpick/endpick/internal/outlier"
 )
 
 // endpointState is one generation of an endpoint in a router. Its counters are
@@ -187,6 +185,15 @@ func (c *Candidate) elsewhere() (waiting, running float64) {
 	return min(waiting, most), min(running, most)
 }
 
+// CapOutlier is what the largest of n counts, such as the batch sizes of candidates, counts as in a mean of all, beside
+// the next one: at most four times that, or 64 shared by the others. For stages: one endpoint may report anything.
+func CapOutlier(n int, largest, next float64) float64 {
+	if n < 2 {
+		return largest
+	}
+	return min(largest, max(4*next, 64/float64(n-1)))
+}
+
 // mean is a mean of non-negative values without outliers. It carries the rounding error of each
 // addition (Neumaier, Rundungsfehleranalyse einiger Verfahren zur Summation
 // endlicher Summen, 1974), so that it does not depend on the order of values.
@@ -209,5 +216,5 @@ func (m *mean) or(none float64) float64 {
 	if m.count == 0 {
 		return none
 	}
-	return (m.sum + m.lost + outlier.Most(m.count, m.most, m.next)) / float64(m.count)
+	return (m.sum + m.lost + CapOutlier(m.count, m.most, m.next)) / float64(m.count)
 }

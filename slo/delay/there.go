@@ -4,7 +4,6 @@ import (
 	"math"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/outlier"
 )
 
 // decision is what is there, and what the candidates of a request have in common. It holds
@@ -79,7 +78,7 @@ func (d *decision) survey() {
 		roots += root(batch)
 		most, next = max(most, batch), max(next, min(most, batch))
 	}
-	roots -= root(most) - root(outlier.Most(len(d.candidates), most, next))
+	roots -= root(most) - root(endpick.CapOutlier(len(d.candidates), most, next))
 	each := 1024 * float64(max(len(d.candidates), 1))
 	mean := float64(roots) / each
 	d.b, d.waiting = mean*mean, float64(waiting)/each
