@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"math"
+	"math/bits"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -45,16 +46,13 @@ type Sketcher struct {
 
 	texts []string // of the current piece, to be joined; one alone is not copied
 	bytes int      // in them
-	// What is hashed of it: all; its text without white space; and without values.
-	all, words, template xxhash.Digest
-	// What split has found for the latter two.
-	wordsRead, templateRead []byte
+	all   xxhash.Digest
 }
 
 // New returns a sketcher whose hashes depend on the key. With text, the prompt's
 // text is recorded too, up to a megabyte of it.
 func New(key prefix.Key, text bool) *Sketcher {
-	s := &Sketcher{Prompt: new(recording.Prompt), key: sha256.Sum256([]byte("endpick sketch 7\n" + key.Reveal())), read: maxTools}
+	s := &Sketcher{Prompt: new(recording.Prompt), key: sha256.Sum256([]byte("endpick sketch 8\n" + key.Reveal())), read: maxTools}
 	if text {
 		s.text = maxText
 	}
@@ -75,9 +73,10 @@ func (s *Sketcher) hashOf(text string) recording.Hash {
 	return recording.Hash(binary.LittleEndian.Uint64(sum[:]))
 }
 
-// sumOf is the hash of what was written to a digest: without the key, nobody can tell which texts
-// have it.
-func (s *Sketcher) sumOf(d *xxhash.Digest) recording.Hash { return s.hashOf(string(d.Sum(nil))) }
+// sumOf hides a hash: without the key, nobody can tell which texts have it.
+func (s *Sketcher) sumOf(h uint64) recording.Hash {
+	return s.hashOf(string(binary.LittleEndian.AppendUint64(nil, h)))
+}
 
 // Tool adds the definition of a tool; end is where it ends in the text that is cut into
 // blocks: [prefix.Hasher.Len].
@@ -126,9 +125,7 @@ func (s *Sketcher) begin(fields ...string) bool {
 		return false
 	}
 	s.texts, s.bytes = s.texts[:0], 0
-	for _, d := range [...]*xxhash.Digest{&s.all, &s.words, &s.template} {
-		d.Reset()
-	}
+	s.all.Reset()
 	s.add(fields...)
 	return true
 }
@@ -151,16 +148,10 @@ func (s *Sketcher) piece(role string, end int, decode func(string) string) recor
 	head, rest := decode(raw), text[len(raw):]
 	s.read -= len(raw)
 	p := recording.Piece{Role: strings.Clone(strings.ToValidUTF8(role[:min(len(role), 32)], "")), Bytes: len(head) + len(rest), End: end}
-	s.split(&p, head)
-	tail := binary.LittleEndian.AppendUint64(nil, xxhash.Sum64String(rest))
-	_, _ = s.all.WriteString("\xff") // never fails
-	_, _ = s.all.WriteString(raw)
-	_, _ = s.words.Write(s.wordsRead)
-	_, _ = s.template.Write(s.templateRead)
-	for _, d := range [...]*xxhash.Digest{&s.all, &s.words, &s.template} {
-		_, _ = d.Write(tail)
-	}
-	p.Hash, p.Words, p.Template = s.sumOf(&s.all), s.sumOf(&s.words), s.sumOf(&s.template)
+	tail := xxhash.Sum64String(rest)
+	s.add("\xff", raw)
+	words, template := s.split(&p, head)
+	p.Hash, p.Words, p.Template = s.sumOf(fold(s.all.Sum64(), tail)), s.sumOf(fold(words, tail)), s.sumOf(fold(template, tail))
 	if s.text > 0 {
 		recorded := text[:min(len(text), s.text)]
 		s.text -= len(recorded)
@@ -169,45 +160,49 @@ func (s *Sketcher) piece(role string, end int, decode func(string) string) recor
 	return p
 }
 
-// split splits the text into white space, words, values, and what is between them.
-func (s *Sketcher) split(p *recording.Piece, text string) {
-	words, template := slices.Grow(s.wordsRead[:0], len(text)), slices.Grow(s.templateRead[:0], len(text))
-	var older, before uint64 // hashes of the two words before, by the key
+// split returns hashes of the text's words, and of those and what stands for values, both with what is
+// between words but white space.
+func (s *Sketcher) split(p *recording.Piece, text string) (words, template uint64) {
+	secret := binary.LittleEndian.Uint64(s.key[:])
+	var older, before uint64 // hashes of the two words before
 	for at := 0; at < len(text); {
 		word, digits := Word(text[at:])
 		if word == "" {
 			r, size := utf8.DecodeRuneInString(text[at:])
 			if classOf(r) != space {
-				words = append(words, text[at:at+size]...)
-				template = append(template, text[at:at+size]...)
+				h := xxhash.Sum64String(text[at : at+size])
+				words, template = fold(words, h), fold(template, h)
 			}
 			at += size
 			continue
 		}
-		words = append(words, word...)
-		part := word
+		h := xxhash.Sum64String(word)
+		words = fold(words, h)
 		if kind := kindOf(word, digits); kind != "" {
 			if len(p.Values) < maxValues {
 				// The hash is short: there are so few dates and numbers that all could be tried.
 				p.Values = append(p.Values, recording.Value{At: at, Kind: kind, Hash: s.hashOf(word) & math.MaxUint32})
 			}
-			part = "\xff"
+			h = 0
 		}
-		template = append(template, part...)
+		template = fold(template, h)
 		at += len(word)
-		if h := blockhash.Mix(xxhash.Sum64String(part) ^ binary.LittleEndian.Uint64(s.key[:])); len(text) >= shapeBytes {
-			p.Shape = shape(p.Shape, uint32(blockhash.Mix(3*blockhash.Mix(3*older^before)^h)>>32))
+		if len(text) >= shapeBytes {
+			v := uint32(blockhash.Mix(blockhash.Mix(fold(fold(older, before), h)^secret)) >> 32)
+			if len(p.Shape) < shapeSize || v < p.Shape[shapeSize-1] { // rarely
+				p.Shape = shape(p.Shape, v)
+			}
 			older, before = before, h
 		}
 	}
-	s.wordsRead, s.templateRead = words, template
+	return words, template
 }
+
+// fold adds the next hash to that of a sequence.
+func fold(sum, h uint64) uint64 { return bits.RotateLeft64(sum, 23)*0x9e3779b97f4a7c15 + h }
 
 // shape adds a hash, of which the smallest stay, ascending and distinct.
 func shape(all []uint32, v uint32) []uint32 {
-	if len(all) == shapeSize && v >= all[shapeSize-1] { // nearly always
-		return all
-	}
 	at, found := slices.BinarySearch(all, v)
 	if found {
 		return all
