@@ -53,10 +53,14 @@ func (e *endpoint) mark(l *lease) {
 	l.computed, l.computedPairs = e.computed, e.computedPairs
 }
 
-// beside is the mean of what was there since the mark: requests that decode,
-// and their tokens in memory.
-func (e *endpoint) beside(l *lease, spent float64) (batch, size float64) {
-	return (e.decodingTime-l.decodingTime)/spent + l.external, (e.sizeTime-l.sizeTime)/spent + l.externalSize
+// during is what n steps since the mark have taken, beside others and with itself: the means of those that
+// decode and of their tokens in memory, and what was computed for prompts meanwhile.
+func (e *endpoint) during(l *lease, n, spent float64) (x amounts) {
+	x[tokens], x[attention] = e.computed-l.computed, e.computedPairs-l.computedPairs
+	x[steps] = n
+	x[batches] = n * ((e.decodingTime-l.decodingTime)/spent + l.external)
+	x[contexts] = n * ((e.sizeTime-l.sizeTime)/spent + l.externalSize)
+	return x
 }
 
 // lease is what is remembered of an open request.

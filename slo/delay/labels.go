@@ -61,24 +61,13 @@ func (l *learned) decoded(ev *endpick.Event, r *lease, e *endpoint, completed bo
 	if n < 1 || !(took > 0 && spent > 0) || took > maxLatency {
 		return
 	}
-	batch, size := e.beside(r, spent)
-	var x amounts
-	x[tokens] = e.computed - r.computed
-	x[attention] = e.computedPairs - r.computedPairs
-	x[steps], x[batches], x[contexts] = n, n*batch, n*size // with itself
+	x := e.during(r, n, spent)
 	if !r.crowded {
 		l.label(r.name, &x, took)
 	}
-	l.teach(r.name, func(k *kind) {
-		k.took(took, r.vote)
-		k.size.add(k.sizes.of(r.size), 1)
-		k.note(&x, n)
-	})
-	if k := l.kinds.known[r.name]; completed && k != nil && k.labels > 0 {
-		if e2e, ok := ev.E2E(); ok {
-			each := k.each[steps] + k.each[batches] + k.each[contexts]*r.size
-			l.compare(k.each[requests]+k.each[tokens]*r.fresh+n*each, milliseconds(e2e), r.vote)
-		}
+	l.ended(r, &x, took)
+	if e2e, ok := ev.E2E(); ok && completed {
+		l.compare(r, n, milliseconds(e2e))
 	}
 	l.compareTo(e, r, now, &x, took, func(k *kind) *bound { return &k.slow })
 }
@@ -94,23 +83,32 @@ func (l *learned) wholeResponse(ev *endpick.Event, o *endpick.Outcome, r *lease,
 		return
 	}
 	n := max(float64(min(ev.OutputTokens, mostTokens)-1), 0)
-	x := r.x
-	x[steps] += n
-	batch := r.x[batches]/firstSteps + 1 // when it was routed, with itself
-	size := r.x[contexts]/firstSteps + r.size
+	var rest amounts
 	if known && r.counted {
-		batch, size = e.beside(r, took)
-		x[tokens] += e.computed - r.computed
-		x[attention] += e.computedPairs - r.computedPairs
+		rest = e.during(r, n, took)
+	} else { // as when it was routed, with itself
+		rest[steps], rest[batches], rest[contexts] = n, n*(r.x[batches]/firstSteps+1), n*(r.x[contexts]/firstSteps+r.size)
 	}
-	x[batches] += n * batch
-	x[contexts] += n * size
+	x := r.x
+	for i, v := range rest {
+		x[i] += v
+	}
+	l.computed(r)
 	l.label(r.name, &x, took)
 	l.compareTo(e, r, nanoseconds(ev.Now), &x, took, func(k *kind) *bound { return &k.late })
+	l.teach(r.name, func(k *kind) { k.fresh.add(r.fresh, 1) })
+	l.ended(r, &rest, took)
+	l.compare(r, n, took)
+}
+
+// ended learns from the end of a response that has taken so long, and so much.
+func (l *learned) ended(r *lease, x *amounts, took float64) {
 	l.teach(r.name, func(k *kind) {
-		k.fresh.add(r.fresh, 1)
-		k.size.add(k.sizes.of(r.size), 1)
 		k.took(took, r.vote)
+		k.size.add(k.sizes.of(r.size), 1)
+		if x[steps] > 0 { // else it is an embedding
+			k.note(x)
+		}
 	})
 }
 

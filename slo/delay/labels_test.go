@@ -170,6 +170,8 @@ func TestWhatAnEndTells(t *testing.T) {
 // are known. What was cached takes an idle server no time either.
 func TestIdleTimes(t *testing.T) {
 	stream := endpick.Request{Model: "m", InputTokens: 1000, ExpectedOutputTokens: 11, Stream: true}
+	whole := stream
+	whole.Stream = false
 	underWay := stream
 	underWay.Adopted = &endpick.Adopted{Endpoint: "a"}
 	for name, c := range map[string]struct {
@@ -178,6 +180,7 @@ func TestIdleTimes(t *testing.T) {
 		compares    bool
 	}{
 		"timed":               {before: stream, req: stream, compares: true},
+		"not streaming":       {before: stream, req: whole, compares: true},
 		"begun by its caller": {before: stream, req: underWay},
 		"nothing is known":    {req: stream, load: endpick.Load{Waiting: 9}},
 	} {
@@ -186,7 +189,9 @@ func TestIdleTimes(t *testing.T) {
 		serve := func(req endpick.Request) {
 			l := rig.Must(d.router.Route(req))
 			d.now = d.now.Add(time.Second)
-			l.FirstToken()
+			if req.Stream {
+				l.FirstToken()
+			}
 			d.now = d.now.Add(time.Second)
 			l.Done(endpick.Outcome{OutputTokens: 11})
 		}
@@ -341,13 +346,23 @@ func TestWhoDoesNotStreamIsThere(t *testing.T) {
 	for _, l := range d.m.leases.All() {
 		l.crowded = false // there was a prompt to compute when they came
 	}
+	k := d.m.learned.kinds.known[kindName{model: "m"}]
+	again := k.each[tokens] + k.each[attention]*300
 	x = d.label(steps, 0.5+30, func() { b.Done(endpick.Outcome{OutputTokens: 31}) })
 	// Beside A from the first second to the fifth, and C from the third to the ninth; behind A's prompt.
 	d.check("B", amounts{
 		requests: 1, tokens: 1600 + 1000 + 200, attention: 1000*500 + 600*300 + 1000*500 + 200*100, steps: 0.5 + 30, batches: 1.5*1 + 30*(9+4+6)/9., contexts: 1.5*1000 + 30*(9*615+4*1010+6*220)/9.,
 	}, x)
+	const keep = 1 - 1.0/memory
+	assert.InDelta(t, (200*keep+1000+200)/(10*keep+30), k.meanwhile[tokens]/k.meanSteps, 1e-9, "computed beside A and B, for each step")
+	assert.InEpsilon(t, again, d.m.learned.again.or(0), 1e-9, "the time of B's tokens, by what was known before")
+	embedding, beside := d.route(10, 1, false), d.route(50, 9, false)
+	d.at(10)
+	embedding.Done(endpick.Outcome{InputTokens: 10})
+	assert.InDelta(t, (200*keep+1000+200)/(10*keep+30), k.meanwhile[tokens]/k.meanSteps, 1e-9, "without a step")
 	d.at(11)
 	c.Done(endpick.Outcome{Status: endpick.Canceled, OutputTokens: 5})
+	beside.Done(endpick.Outcome{Status: endpick.Failed})
 	ref, _ := d.router.Ref("a")
 	e := d.m.endpoints.Find(ref)
 	assert.Equal(t, []float64{0, 0, 0}, []float64{e.decoding, e.size, e.pairs})

@@ -85,9 +85,14 @@ func (l *learned) computed(r *lease) {
 	}
 }
 
-// compare records how long a response took, and would have taken on an idle server.
-func (l *learned) compare(idle, whole, vote float64) {
-	idle = max(idle, 1e-3)
+// compare records how long a response with n tokens after the first took, and would have taken on an idle server.
+func (l *learned) compare(r *lease, n, whole float64) {
+	k := l.kinds.known[r.name]
+	if k == nil || k.labels == 0 {
+		return
+	}
+	each := k.each[steps] + k.each[batches] + k.each[contexts]*r.size
+	idle, vote := max(k.each[requests]+k.each[tokens]*r.fresh+n*each, 1e-3), r.vote
 	ratio := l.slowdowns.of(max(whole/idle, 1))
 	idle = l.idleClip.of(idle)
 	l.idle.add(idle, vote)
