@@ -235,6 +235,7 @@ func TestReadRecording(t *testing.T) {
 	assert.Equal(t, []any{"abc", "def", -1, 300.0, 40.0}, []any{r.Tenant, r.Session, r.Priority, r.TTFTTargetMillis, r.TPOTTargetMillis})
 	assert.Len(t, r.Blocks, 4)
 	assert.Zero(t, trace.Records[1].FirstTokenMillis, "a response that did not stream has none")
+	assert.Equal(t, []bool{false, true}, []bool{trace.Records[0].request().Whole, trace.Records[1].request().Whole})
 	assert.Nil(t, trace.Records[1].CachedTokens)
 }
 

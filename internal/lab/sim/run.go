@@ -146,7 +146,7 @@ func (r *run) dispatch(slot int) {
 		request := endpick.Request{
 			Model:       f.request.Model,
 			InputTokens: f.request.InputTokens, Blocks: f.request.promptBlocks(), BlockTokens: BlockTokens, Exact: true,
-			ExpectedOutputTokens: f.request.ExpectedOutputTokens, Stream: true,
+			ExpectedOutputTokens: f.request.ExpectedOutputTokens, Stream: !f.request.Whole,
 			Priority: f.request.Priority, SLO: f.request.SLO,
 			Tenant: f.request.Tenant, Session: f.request.Session,
 			Exclude: f.excluded,
@@ -208,10 +208,12 @@ func (r *run) advance(i int) {
 		switch e.Kind {
 		case engine.FirstToken:
 			f.started, f.first, f.cached = true, e.At, e.CachedTokens
-			f.metered = 1
 			r.tally.firstToken(f)
-			f.lease.Tokens(1)
-			r.tellFirst(f)
+			if !f.request.Whole {
+				f.metered = 1
+				f.lease.Tokens(1)
+				r.tellFirst(f)
+			}
 		case engine.Completed:
 			f.lease.Tokens(f.request.OutputTokens - f.metered)
 			outcome := endpick.Outcome{

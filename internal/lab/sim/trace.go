@@ -87,7 +87,7 @@ func (r *Record) blockTokens() int { return cmp.Or(r.BlockTokens, BlockTokens) }
 // partial block gives its full pieces.
 func (r *Record) request() Request {
 	q := Request{
-		InputTokens: r.InputTokens, OutputTokens: r.OutputTokens,
+		InputTokens: r.InputTokens, OutputTokens: r.OutputTokens, Whole: r.FirstTokenMillis == 0 && r.LastTokenMillis > 0,
 		Model: r.Model, Tenant: r.Tenant, Session: r.Session, Priority: r.Priority,
 		SLO: endpick.SLO{TTFT: fromMillis(r.TTFTTargetMillis), TPOT: fromMillis(r.TPOTTargetMillis)},
 	}

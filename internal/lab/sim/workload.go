@@ -44,6 +44,7 @@ type Request struct {
 	// SystemTokens of the prompt, at its head, are a system prompt.
 	SystemTokens int
 
+	Whole           bool // its response does not stream
 	Model           string
 	Tenant, Session string
 	// ExpectedOutputTokens is the output's length as the router sees it. Zero:
