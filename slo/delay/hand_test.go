@@ -145,13 +145,13 @@ func TestWhatIsComputed(t *testing.T) {
 // there is of none from elsewhere.
 func TestWhatIsThereByHand(t *testing.T) {
 	k := &newMarginal(Config{}).learned.common
-	k.note(&amounts{tokens: 50, attention: 7, steps: 1})
+	k.note(&amounts{tokens: 50, attention: 7}, 1)
 	c := endpick.Candidate{Endpoint: &endpick.Endpoint{}, Running: 1, InFlight: endpick.InFlight{Requests: 3}}
 	var v view
 	v.look(&asked, &c, nil, k, 300)
 	assert.Equal(t, []float64{50, 7, 0}, []float64{v.step[tokens], v.step[attention], v.external})
 	c.Waiting = 4
-	k.note(&amounts{tokens: 50, attention: 7, steps: 1})
+	k.note(&amounts{tokens: 50, attention: 7}, 1)
 	v.look(&asked, &c, nil, k, 300)
 	assert.InDeltaSlice(t, []float64{50, 7, 2}, []float64{v.step[tokens], v.step[attention], v.external}, 1e-9, "two such steps are the same")
 	// Of the five that are there, those that wait for a place don't decode, nor does one in whose place it will be.

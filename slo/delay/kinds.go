@@ -39,11 +39,11 @@ type kind struct {
 func (k *kind) took(ms, vote float64) { k.decoding.add(k.rest.of(ms), vote) }
 
 // note records how much was computed for others during a step.
-func (k *kind) note(x *amounts) {
+func (k *kind) note(x *amounts, n float64) {
 	const keep = 1 - 1.0/memory
 	k.meanwhile[tokens] = k.meanwhile[tokens]*keep + x[tokens]
 	k.meanwhile[attention] = k.meanwhile[attention]*keep + x[attention]
-	k.meanSteps = k.meanSteps*keep + x[steps]
+	k.meanSteps = k.meanSteps*keep + n
 }
 
 // kinds are the known ones: those used most. A new one has to be used more than the least used

@@ -106,8 +106,8 @@ func (l *learned) ended(r *lease, x *amounts, took float64) {
 	l.teach(r.name, func(k *kind) {
 		k.took(took, r.vote)
 		k.size.add(k.sizes.of(r.size), 1)
-		if x[steps] > 0 { // else it is an embedding
-			k.note(x)
+		if n := min(x[steps], l.lengths.most()); n > 0 { // else it is an embedding
+			k.note(x, n)
 		}
 	})
 }

@@ -164,8 +164,11 @@ func (l *lengths) of(req *endpick.Request) float64 {
 	if guess := req.ExpectedPerResponse(); guess > 0 {
 		n = guess * l.ratio.or(0)
 	}
-	return max(min(n, math.Exp(l.usual.high)), 1)
+	return max(min(n, l.most()), 1)
 }
+
+// most is how many tokens are usual at most.
+func (l *lengths) most() float64 { return math.Exp(l.usual.high) }
 
 // add records the length of a complete response.
 func (l *lengths) add(guess, output, vote float64) {

@@ -50,7 +50,7 @@ func TestVotesByHand(t *testing.T) {
 // newCrowd is a router that has served many ordinary requests.
 func newCrowd(t *testing.T) *lone {
 	c := newLone(t)
-	c.serve("", 400, 0)
+	c.serve("", 600, 0)
 	return c
 }
 
@@ -70,20 +70,22 @@ func (c *lone) one(req endpick.Request, first, rest float64, o endpick.Outcome) 
 	wait := func(s float64) { c.now = c.now.Add(time.Duration(s * 1e9)) }
 	if first > 0 {
 		wait(first)
-		l.FirstToken()
+		if req.Stream {
+			l.FirstToken()
+		}
 		wait(rest)
 		l.Tokens(10)
 	}
 	l.Done(o)
 }
 
-// state is what decisions depend on: w, c, n without a guess and with one, k, k̄.
+// state is what decisions depend on: w, c, n without a guess and with one, k, k̄, and in how many steps others computed.
 func (c *lone) state() []float64 {
 	l := &c.m.learned
 	k := l.kinds.known[kindName{model: "m"}]
 	return []float64{
 		c.m.weight(&asked), l.crowding(), l.lengths.of(&endpick.Request{}), l.lengths.of(&endpick.Request{ExpectedOutputTokens: 150}),
-		k.each[tokens] * 1000, k.of(&amounts{steps: 100, batches: 200, contexts: 100_000}), l.again.or(l.common.each[tokens]) * 1000,
+		k.each[tokens] * 1000, k.of(&amounts{steps: 100, batches: 200, contexts: 100_000}), l.again.or(l.common.each[tokens]) * 1000, k.meanSteps,
 	}
 }
 
@@ -105,11 +107,13 @@ func TestOneAbsurdNumberMovesNothing(t *testing.T) {
 		"a prompt's length":          {math.MaxInt32, 150, 0.1, 2, endpick.Outcome{OutputTokens: 150}},
 		"cached tokens":              {1000, 150, 0.1, 2, endpick.Outcome{OutputTokens: 150, HasCachedTokens: true, CachedTokens: math.MaxInt32}},
 	} {
-		c := newCrowd(t)
-		before := c.state()
-		c.one(endpick.Request{InputTokens: x.input, ExpectedOutputTokens: x.guess, Stream: true}, x.first, x.rest, x.o)
-		for i, v := range c.state() {
-			assert.InEpsilon(t, before[i], v, 0.05, "%s: %d", name, i)
+		for _, stream := range []bool{true, false} {
+			c := newCrowd(t)
+			before := c.state()
+			c.one(endpick.Request{InputTokens: x.input, ExpectedOutputTokens: x.guess, Stream: stream}, x.first, x.rest, x.o)
+			for i, v := range c.state() {
+				assert.InEpsilon(t, before[i], v, 0.05, "%s: %d, stream %v", name, i, stream)
+			}
 		}
 	}
 }
