@@ -158,8 +158,7 @@ func TestBadStages(t *testing.T) {
 				assert.EqualValues(t, 1, r.Stats().StageErrors)
 				require.Len(t, said, 1)
 				assert.EqualError(t, said[0], "endpick: stage "+c.said)
-				var own *endpick.StageError
-				assert.ErrorAs(t, said[0], &own)
+				assert.ErrorAs(t, said[0], new(*endpick.StageError))
 			}
 			l.Done(endpick.Outcome{})
 			requireQuiet(t, r)

@@ -62,8 +62,7 @@ func TestFromHeader(t *testing.T) {
 				require.NoError(t, err)
 				return
 			}
-			var he *slo.HeaderError
-			require.ErrorAs(t, err, &he)
+			require.ErrorAs(t, err, new(*slo.HeaderError))
 			for _, name := range tc.malformed {
 				assert.ErrorContains(t, err, name)
 			}

@@ -514,8 +514,7 @@ func TestOneModelIsFoundInThePool(t *testing.T) {
 	}
 	for _, path := range []string{"/v1/models/n", "/v1/models/M"} {
 		_, _, err := w.do(t, getting(path))
-		var none *endpick.NoEndpointError
-		require.ErrorAs(t, err, &none, path)
+		require.ErrorAs(t, err, new(*endpick.NoEndpointError), path)
 		status, _, body := transport.ErrorResponse(path, err)
 		assert.Equal(t, 404, status, path)
 		assert.Contains(t, string(body), "model_not_found")

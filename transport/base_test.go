@@ -280,13 +280,6 @@ func TestTargets(t *testing.T) {
 	w := newWorld(t, transport.Config{Base: http.DefaultTransport}, "h2c://"+host)
 	_, body := w.ok(t, post(t, "/v1/embeddings", `{"model":"m"}`))
 	assert.Contains(t, body, "HTTP/1.1", "a Base of the caller's own sees http")
-	for _, bad := range []string{"", "ftp://x", "http://", ":80", "http://[::1"} {
-		w := newWorld(t, transport.Config{})
-		w.add(t, "bad", bad)
-		_, _, err := w.do(t, post(t, chatPath, chatAtOnce))
-		assert.ErrorIs(t, err, transport.ErrAddress, bad)
-		w.idle(t)
-	}
 }
 
 // A Wrap around the transport's own connections sees every attempt and breaks none: not

@@ -434,8 +434,7 @@ func TestPackedBodies(t *testing.T) {
 	require.NoError(t, err, "as long as the limit")
 	full.Close()
 	_, err = read(strings.Repeat(" ", 1<<20+1))
-	var tooLarge *transport.BodyError
-	require.ErrorAs(t, err, &tooLarge)
+	require.ErrorAs(t, err, new(*transport.BodyError))
 }
 
 // Every method may be called from any goroutine at any time; a request is
@@ -456,8 +455,7 @@ func TestManyGoroutines(t *testing.T) {
 			func() { a.ServedBy("b") },
 			func() { call.Close() },
 		} {
-			all.Add(1)
-			go func() { defer all.Done(); f() }()
+			all.Go(f)
 		}
 		all.Wait()
 		call.Close()

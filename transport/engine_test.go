@@ -2,7 +2,6 @@ package transport_test
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"compress/gzip"
 	"encoding/json"
@@ -381,10 +380,8 @@ func settled(t testing.TB, before int) {
 	deadline := time.Now().Add(30 * time.Second)
 	for runtime.NumGoroutine() > before+3 {
 		if time.Now().After(deadline) {
-			var b bytes.Buffer
-			buf := make([]byte, 1<<20)
-			b.Write(buf[:runtime.Stack(buf, true)])
-			t.Fatalf("%d goroutines, %d before\n%s", runtime.NumGoroutine(), before, b.String())
+			stacks := make([]byte, 1<<20)
+			t.Fatalf("%d goroutines, %d before\n%s", runtime.NumGoroutine(), before, stacks[:runtime.Stack(stacks, true)])
 		}
 		time.Sleep(5 * time.Millisecond)
 	}

@@ -46,11 +46,7 @@ func moody(w http.ResponseWriter, r *http.Request, body []byte) bool {
 		answer(w, body, 3*time.Millisecond)
 		return true
 	case "hang":
-		select {
-		case <-r.Context().Done():
-		case <-time.After(time.Second):
-		}
-		return true
+		return hangs()(w, r, body)
 	case "hang after":
 		sse(role+delta(`"content":"Once"`))(w, r, body)
 		w.(http.Flusher).Flush()

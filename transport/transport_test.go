@@ -118,8 +118,7 @@ func TestMalformedHeadersAreReportedAndNotFatal(t *testing.T) {
 	assert.Zero(t, got.Priority)
 	require.Len(t, w.warnings, 2)
 	assert.ErrorAs(t, w.warnings[0], new(*slo.HeaderError))
-	var he *endpick.RequestError
-	assert.ErrorAs(t, w.warnings[1], &he)
+	assert.ErrorAs(t, w.warnings[1], new(*endpick.RequestError))
 	_, _, err := w.do(t, post(t, chatPath, chatAtOnce, transport.PriorityHeader, "high", transport.SessionHeader, strings.Repeat("s", 257)))
 	require.Error(t, err)
 	assert.Len(t, w.warnings, 3, "of a refused request, too")
@@ -372,11 +371,6 @@ func TestBodiesAreClosedWhateverIsRefused(t *testing.T) {
 
 var testKey = rig.Must(prefix.ParseKey(strings.Repeat("5e", 32)))
 
-// scoped describes requests from their headers.
-func scoped(in *http.Request, _ []byte, req *endpick.Request) {
-	req.Tenant, req.Adapter = in.Header.Get("X-Team"), in.Header.Get("X-Adapter")
-}
-
 // With another key a prompt has other blocks, and with the old one the old ones again.
 func TestSetHashKey(t *testing.T) {
 	w := newWorld(t, transport.Config{HashKey: testKey}, startEngine(t, nil).URL)
@@ -393,6 +387,9 @@ func TestSetHashKey(t *testing.T) {
 func TestBlocksAreThoseOfTheScope(t *testing.T) {
 	text := strings.Repeat("the same words again and again ", 20)
 	e := startEngine(t, nil)
+	scoped := func(in *http.Request, _ []byte, req *endpick.Request) {
+		req.Tenant, req.Adapter = in.Header.Get("X-Team"), in.Header.Get("X-Adapter")
+	}
 	for _, of := range []struct {
 		shared bool
 		key    prefix.Key

@@ -21,9 +21,7 @@ import (
 // A server that sleeps is woken once by the first request that does not reach it; that one and the others
 // wait until it is there, and are served.
 func TestWake(t *testing.T) {
-	at := rig.Must(net.Listen("tcp", "127.0.0.1:0"))
-	address := at.Addr().String()
-	require.NoError(t, at.Close())
+	address := nobody()
 	var woken atomic.Int32
 	var e *engine
 	var ready sync.WaitGroup

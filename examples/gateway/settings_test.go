@@ -371,9 +371,8 @@ func FuzzSettings(f *testing.F) {
 	f.Add("{endpoints: [{url: http://a, labels: {1: 2}}]}")
 	f.Fuzz(func(t *testing.T, text string) {
 		s, err := parseSettings("f.yaml", []byte(text))
-		var bad *fileError
 		if err != nil {
-			require.ErrorAs(t, err, &bad)
+			require.ErrorAs(t, err, new(*fileError))
 			return
 		}
 		require.True(t, len(s.Endpoints) > 0 || s.Discover != nil)

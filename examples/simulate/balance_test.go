@@ -160,11 +160,6 @@ func (s *sorter) Done(e *endpick.Event, o *endpick.Outcome) {
 
 const fast, slow = "llama-3.1-8b-h100", "llama-3.1-8b-a100"
 
-// slowUnderRace skips a single-goroutine run that takes half a minute under the race detector.
-func slowUnderRace(t *testing.T) {
-	rig.SkipUnderRace(t, "there is one goroutine and nothing to race")
-}
-
 // twoKinds runs predicted-latency, or another policy, on three servers of each kind.
 func twoKinds(policy string, s *sorter, args ...string) *sim.Report {
 	o := rig.Must(readOptions(append([]string{"-workload", "sharegpt", "-profile", fast + ":3," + slow + ":3"}, args...), nil))
@@ -183,7 +178,7 @@ func newSorter(skip int) *sorter {
 
 // An H100's step takes two thirds of an A100's: one model for both would be off by at least a sixth.
 func TestHeterogeneousPoolIsLearned(t *testing.T) {
-	slowUnderRace(t)
+	rig.SkipUnderRace(t, "there is one goroutine and nothing to race")
 	s := newSorter(1200)
 	twoKinds("predicted-latency", s, "-rate", "20", "-requests", "2000")
 	for _, variant := range []string{fast, slow} {
@@ -199,7 +194,7 @@ func TestHeterogeneousPoolIsLearned(t *testing.T) {
 
 // Requests with a target that only the fast servers keep go there; the others fill the slow ones.
 func TestBestFitInAHeterogeneousPool(t *testing.T) {
-	slowUnderRace(t)
+	rig.SkipUnderRace(t, "there is one goroutine and nothing to race")
 	const tight, loose = 11 * time.Millisecond, 60 * time.Millisecond // an A100 alone takes 13 ms
 	classes := []string{"-rate", "10", "-requests", "1200", "-slo", "tight:0.3:0:11,loose:0.7:0:60"}
 	s := newSorter(300)

@@ -36,10 +36,6 @@ func simulate(t testing.TB, args ...string) string {
 // small is a comparison of well under a second.
 var small = []string{"-workload", "C", "-policies", "round-robin,lmetric", "-endpoints", "3", "-requests", "120"}
 
-func with(args []string, more ...string) []string {
-	return append(append([]string{}, args...), more...)
-}
-
 // written is the path of a new file.
 func written(t *testing.T, name, text string) string {
 	path := filepath.Join(t.TempDir(), name)
@@ -56,7 +52,7 @@ func golden(t *testing.T, name, got string) {
 }
 
 func TestTable(t *testing.T) {
-	golden(t, "table.txt", simulate(t, with(small, "-rate", "1,3", "-slo", "tight:0.5:400:30")...))
+	golden(t, "table.txt", simulate(t, append(small, "-rate", "1,3", "-slo", "tight:0.5:400:30")...))
 }
 
 // README's picture is what its command draws.
@@ -89,16 +85,16 @@ func TestPictureWithoutTokens(t *testing.T) {
 // Several workloads, or loads by name, make one table with the policies one below the other.
 func TestOverview(t *testing.T) {
 	command := []string{"-workload", "C,B", "-load", "low,high", "-policies", "round-robin,predicted-latency,predicted-latency:most", "-requests", "60", "-seed", "1,2"}
-	golden(t, "overview.txt", simulate(t, with(command, "-slo", "tight:0.5:400:30")...))
+	golden(t, "overview.txt", simulate(t, append(command, "-slo", "tight:0.5:400:30")...))
 	var rows []row
-	require.NoError(t, json.Unmarshal([]byte(simulate(t, with(command, "-format", "json")...)), &rows))
+	require.NoError(t, json.Unmarshal([]byte(simulate(t, append(command, "-format", "json")...)), &rows))
 	require.Len(t, rows, 2*3*2*2)
 	assert.Equal(t, []any{"C", "low", 2.0}, []any{rows[0].Workload, rows[0].Load, rows[0].Rate})
 	assert.Equal(t, []any{"B", "high"}, []any{rows[23].Workload, rows[23].Load})
 }
 
 func TestJSON(t *testing.T) {
-	text := simulate(t, with(small, "-format", "json", "-rate", "2,3", "-seed", "7,8")...)
+	text := simulate(t, append(small, "-format", "json", "-rate", "2,3", "-seed", "7,8")...)
 	var rows []map[string]any
 	require.NoError(t, json.Unmarshal([]byte(text), &rows))
 	require.Len(t, rows, 2*2*2)
@@ -398,7 +394,7 @@ func TestEvaluate(t *testing.T) {
 		"report.json": {"-forget", "rag_high_kv", "-format", "json"},
 		"delay.json":  {"-delay", "-format", "json"},
 	} {
-		golden(t, filepath.Join("evaluate", name), simulate(t, with([]string{"evaluate"}, args...)...))
+		golden(t, filepath.Join("evaluate", name), simulate(t, append([]string{"evaluate"}, args...)...))
 	}
 	page := string(rig.Must(os.ReadFile("../../docs/results.md")))
 	assert.Contains(t, page, "$ go run ./examples/simulate evaluate\n"+string(rig.Must(os.ReadFile("testdata/evaluate/table.txt")))+"```\n")

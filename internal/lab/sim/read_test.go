@@ -113,8 +113,7 @@ func TestBrokenTraces(t *testing.T) {
 	} {
 		_, err := ReadTrace("x", strings.NewReader(c.text))
 		require.EqualError(t, err, c.err, "%q", c.text)
-		var trace *TraceError
-		require.ErrorAs(t, err, &trace)
+		require.ErrorAs(t, err, new(*TraceError))
 	}
 	require.ErrorContains(t, rig.Err(OpenTrace("no such file")), "sim: open no such file")
 }
