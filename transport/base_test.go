@@ -293,15 +293,12 @@ func TestWrap(t *testing.T) {
 		_, _ = io.WriteString(w, r.Proto)
 	}))
 	dead := nobody()
-	var mu sync.Mutex
-	var hosts []string
+	var asked rig.List[string]
 	wraps := 0
 	w := newWorld(t, transport.Config{Wrap: func(base http.RoundTripper) http.RoundTripper {
 		wraps++
 		return rig.RoundTrip(func(r *http.Request) (*http.Response, error) {
-			mu.Lock()
-			hosts = append(hosts, r.URL.Scheme+" "+r.URL.Host)
-			mu.Unlock()
+			asked.Add(r.URL.Scheme + " " + r.URL.Host)
 			if resp, err := base.RoundTrip(r); err == nil {
 				resp.Body.Close()
 			}
@@ -315,8 +312,7 @@ func TestWrap(t *testing.T) {
 	assert.Equal(t, "HTTP/2.0", body)
 	assert.Equal(t, 1, wraps)
 	w.gets(t, http.StatusNotFound, getting("/v1/models")) // nobody tells his models
-	mu.Lock()
-	defer mu.Unlock()
+	hosts := asked.Take()
 	require.Len(t, hosts, 4)
 	second := strings.Replace(h2c, "://", " ", 1)
 	assert.Equal(t, []string{"http " + dead, second}, hosts[:2])

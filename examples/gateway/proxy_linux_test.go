@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -104,20 +103,17 @@ func measure(b *testing.B, to, body string) {
 	for range 20 {
 		ask()
 	}
-	var mu sync.Mutex
-	var all []time.Duration
+	var took rig.List[time.Duration]
 	b.ResetTimer()
 	before := cpu()
 	b.SetParallelism(4)
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			took := ask()
-			mu.Lock()
-			all = append(all, took)
-			mu.Unlock()
+			took.Add(ask())
 		}
 	})
 	b.ReportMetric(float64(cpu()-before)/float64(b.N)/1e6, "cpu-ms/op")
+	all := took.Take()
 	slices.Sort(all)
 	b.ReportMetric(float64(all[len(all)/2])/1e6, "p50-ms")
 }

@@ -25,8 +25,6 @@ type seen struct {
 
 const pushed = "pushed"
 
-func (*watcher) Name() string { return "watcher" }
-
 func (w *watcher) Filter(req *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
 	if w.start.IsZero() {
 		w.start = req.Now()

@@ -126,6 +126,9 @@ func TestSourcesThatFail(t *testing.T) {
 	set := func(s source) { current.Store(&s) }
 	broken := errors.New("broken")
 	half := []endpick.Endpoint{{Address: "half of it"}}
+	gone := func(context.Context) ([]endpick.Endpoint, error) {
+		return half, fmt.Errorf("%w: gone", discover.ErrEmpty)
+	}
 	set(func(context.Context) ([]endpick.Endpoint, error) { return half, broken })
 	config := discover.Config{Timeout: 2 * time.Second, Source: source(func(ctx context.Context) ([]endpick.Endpoint, error) { return (*current.Load())(ctx) })}
 	follow(t, config, func(f *following) {
@@ -134,13 +137,11 @@ func TestSourcesThatFail(t *testing.T) {
 		set(list("a:1", "b:1"))
 		time.Sleep(2 * time.Second)
 		for reported, bad := range map[string]source{
-			"broken":                    func(context.Context) ([]endpick.Endpoint, error) { return half, broken },
-			"the source panicked: oops": func(context.Context) ([]endpick.Endpoint, error) { panic("oops") },
-			"context deadline exceeded": func(ctx context.Context) ([]endpick.Endpoint, error) { <-ctx.Done(); return nil, ctx.Err() },
-			"discover: no endpoints":    list(),
-			"discover: no endpoints: gone": func(context.Context) ([]endpick.Endpoint, error) {
-				return half, fmt.Errorf("%w: gone", discover.ErrEmpty)
-			},
+			"broken":                                  func(context.Context) ([]endpick.Endpoint, error) { return half, broken },
+			"the source panicked: oops":               func(context.Context) ([]endpick.Endpoint, error) { panic("oops") },
+			"context deadline exceeded":               func(ctx context.Context) ([]endpick.Endpoint, error) { <-ctx.Done(); return nil, ctx.Err() },
+			"discover: no endpoints":                  list(),
+			"discover: no endpoints: gone":            gone,
 			`endpick: endpoint "a:1" is listed twice`: list("a:1", "b:1", "a:1"),
 			`endpoint 2 of the list, "": transport: the endpoint's address is neither host:port nor an http, https or h2c URL`: list("a:1", "gopher://x"),
 		} {
@@ -157,9 +158,6 @@ func TestSourcesThatFail(t *testing.T) {
 		assert.Equal(t, []string{"b:1"}, f.ids())
 	})
 	config.AllowEmpty = true
-	gone := func(context.Context) ([]endpick.Endpoint, error) {
-		return half, fmt.Errorf("%w: gone", discover.ErrEmpty)
-	}
 	for _, empty := range []source{list(), gone} { // even as the first
 		set(empty)
 		follow(t, config, func(f *following) {

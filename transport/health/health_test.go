@@ -205,19 +205,13 @@ func TestChecksFindWhatIsDead(t *testing.T) {
 				c.set("", "b")
 				time.Sleep(1500 * time.Millisecond)
 				assert.Equal(t, 3, c.alive(), "about to be tried")
-				for range 30 {
-					c.ask()
-				}
+				c.serve(t, 30)
 				assert.Equal(t, health.Returning, c.status("b").State)
 				assert.InDelta(t, 0.3, c.status("b").Share, 0.2)
-				for range 600 {
-					c.ask()
-				}
+				c.serve(t, 600)
 				assert.Equal(t, []string{"b returning", "b well"}, c.news.Take())
 				c.took()
-				for range 300 {
-					c.ask()
-				}
+				c.serve(t, 300)
 				assert.InDelta(t, 100, c.took()["b"], 30)
 				assert.Equal(t, 1.0, c.status("b").Share)
 			})
@@ -231,9 +225,7 @@ func TestAllAreDead(t *testing.T) {
 	for fare, want := range map[string]int{"refuse": 503, "hang": 503, "drop": 503, "503": 503, "500": 500} {
 		t.Run(fare, func(t *testing.T) {
 			open(t, health.Config{}, func(t *testing.T, c *cluster) {
-				for range 20 {
-					c.ask()
-				}
+				c.serve(t, 20)
 				c.set(fare, "a", "b", "c")
 				time.Sleep(10 * time.Second)
 				for range 100 {
@@ -334,9 +326,7 @@ func TestChecksAreNotAll(t *testing.T) {
 		assert.Error(t, c.status("d").CheckErr, "it is told all the same")
 		c.set("refuse", "d")
 		c.took()
-		for range 50 {
-			c.ask()
-		}
+		c.serve(t, 50)
 		assert.Equal(t, health.Unreachable, c.status("d").State, "as requests have found")
 		require.NoError(t, c.router.Remove("d"))
 		require.NoError(t, c.router.Drain("c"))
@@ -529,13 +519,10 @@ func TestDefaults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var dead atomic.Bool
 		start := time.Now()
-		var asked []time.Duration
-		var mu sync.Mutex
+		var asked rig.List[time.Duration]
 		m, _ := alone(health.Config{}, func(in *http.Request) (*http.Response, error) {
 			if in.URL.Host == "a" {
-				mu.Lock()
-				asked = append(asked, time.Since(start))
-				mu.Unlock()
+				asked.Add(time.Since(start))
 				if dead.Load() {
 					<-in.Context().Done()
 					return nil, in.Context().Err()
@@ -556,9 +543,7 @@ func TestDefaults(t *testing.T) {
 		assert.True(t, m.Endpoints()[0].State.Out())
 		assert.Equal(t, health.Well, m.Endpoints()[1].State)
 		stop()
-		mu.Lock()
-		defer mu.Unlock()
-		assert.Equal(t, []time.Duration{0, 2 * time.Second}, asked[:2])
+		assert.Equal(t, []time.Duration{0, 2 * time.Second}, asked.Take()[:2])
 	})
 }
 
@@ -708,27 +693,19 @@ func TestManyDeadAreSeldomChecked(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			config := endpick.Config{}
 			const gone = 400
+			s := newServers()
 			for i := range dead + 1 + gone {
 				config.Endpoints = append(config.Endpoints, endpoints(fmt.Sprint(i))...)
+				s.set("refuse", fmt.Sprint(i))
 			}
+			s.set("", "0")
 			router := rig.Must(endpick.New(config))
-			var mu sync.Mutex
-			asked := map[string]int{}
-			lives := "0"
-			m := rig.Must(health.New(health.Config{Router: router, Client: &http.Client{Transport: rig.RoundTrip(func(in *http.Request) (*http.Response, error) {
-				mu.Lock()
-				defer mu.Unlock()
-				asked[in.URL.Host]++
-				if in.URL.Host == lives {
-					return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
-				}
-				return nil, &net.OpError{Op: "dial", Err: errors.New("connection refused")}
-			})}}))
+			m := rig.Must(health.New(health.Config{Router: router, Client: &http.Client{Transport: s}}))
 			took := func(host string) int {
-				mu.Lock()
-				defer mu.Unlock()
-				n := asked[host]
-				clear(asked)
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				n := s.checks[host]
+				clear(s.checks)
 				return n
 			}
 			stop := rig.Running(t.Context(), m.Run)
@@ -747,13 +724,9 @@ func TestManyDeadAreSeldomChecked(t *testing.T) {
 			m.Check(t.Context())
 			assert.Equal(t, 1, took("1"), "all are checked at once")
 
-			mu.Lock()
-			lives = ""
-			mu.Unlock()
+			s.set("refuse", "0")
 			time.Sleep(5 * time.Second)
-			mu.Lock()
-			lives = "1"
-			mu.Unlock()
+			s.set("", "1")
 			time.Sleep(2500 * time.Millisecond) // between two checks
 			assert.True(t, m.Endpoints()[1].Alive, "it is back, of %d", dead)
 			stop()

@@ -11,9 +11,9 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -65,15 +65,12 @@ func newClient(config tokens.Config) *tokens.Client { return rig.Must(tokens.New
 
 // engine answers as engines do.
 func engine(t *testing.T, answers map[string]string) (string, *[]string) {
-	var mu sync.Mutex
 	var asked []string
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		assert.NoError(t, err)
 		assert.Equal(t, "application/json", r.Header.Get("Content-Type"))
-		mu.Lock()
 		asked = append(asked, r.Method+" "+r.URL.Path+" "+string(body))
-		mu.Unlock()
 		answer, ok := answers[r.URL.Path]
 		if !ok {
 			http.NotFound(w, r)
@@ -491,10 +488,6 @@ func (p pages) client(closed *int) *http.Client {
 	})}
 }
 
-type breaks struct{}
-
-func (breaks) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
-
 func text(s string) func() (int, io.Reader) {
 	return func() (int, io.Reader) { return 200, strings.NewReader(s) }
 }
@@ -504,7 +497,9 @@ func TestAnswersOfEngines(t *testing.T) {
 	status := func(code int) func() (int, io.Reader) {
 		return func() (int, io.Reader) { return code, strings.NewReader(`{"token_ids":[9]}`) }
 	}
-	broken := func() (int, io.Reader) { return 200, io.MultiReader(strings.NewReader(`{"token_ids":[1]`), breaks{}) }
+	broken := func() (int, io.Reader) {
+		return 200, io.MultiReader(strings.NewReader(`{"token_ids":[1]`), iotest.ErrReader(io.ErrUnexpectedEOF))
+	}
 	for name, tc := range map[string]struct {
 		pages pages
 		want  []uint32

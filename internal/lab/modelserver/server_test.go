@@ -309,11 +309,7 @@ func TestParallelStreams(t *testing.T) {
 }
 
 func tryPost(ctx context.Context, url, body string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/chat/completions", strings.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	return http.DefaultClient.Do(req)
+	return http.DefaultClient.Do(rig.Must(http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/chat/completions", strings.NewReader(body))))
 }
 
 func TestSpeed(t *testing.T) {

@@ -23,9 +23,6 @@ func mustRun(t testing.TB, cfg Config) *Report {
 	return rep
 }
 
-// hand is a workload of requests at given times.
-type hand = Given
-
 // plain takes 1 ms a step, whatever is in it.
 var plain = engine.Config{Profile: engine.Profile{Name: "plain", StepMicros: 1000}}
 
@@ -36,7 +33,7 @@ func at(ms int, input, output int) Request {
 func TestLatenciesByHand(t *testing.T) {
 	slow := plain
 	slow.Profile.StepMicros = 3000
-	work := hand{at(0, 10, 5), at(0, 10, 1), at(100, 10, 11)}
+	work := Given{at(0, 10, 5), at(0, 10, 1), at(100, 10, 11)}
 	work[0].SLO.TTFT, work[1].SLO.TTFT = time.Millisecond, time.Millisecond
 	work[2].SLO, work[2].Class = endpick.SLO{TPOT: 2 * time.Millisecond}, "gold"
 	work[2].Tenant = "other"
@@ -57,7 +54,7 @@ func TestLatenciesByHand(t *testing.T) {
 	require.Equal(t, []int{2, 1}, []int{rep.Endpoints[0].Completed, rep.Endpoints[1].Completed})
 	require.Equal(t, []float64{0.002, 0.003}, []float64{rep.Endpoints[0].PrefillSeconds, rep.Endpoints[1].PrefillSeconds})
 	require.InDelta(t, 0.0005/0.0025, rep.Imbalance, 1e-12)
-	require.Nil(t, mustRun(t, Config{Router: named("random"), Fleet: Fleet(1, plain), Workload: hand{at(0, 1, 1)}}).SLOAttainment)
+	require.Nil(t, mustRun(t, Config{Router: named("random"), Fleet: Fleet(1, plain), Workload: Given{at(0, 1, 1)}}).SLOAttainment)
 }
 
 // One user, questions of 160 and answers of 800 tokens: of the second to fifth prompt
@@ -82,7 +79,7 @@ func TestColdYetWarm(t *testing.T) {
 func TestWindowsByHand(t *testing.T) {
 	rep := mustRun(t, Config{
 		Router: named("round-robin"), Fleet: Fleet(2, plain),
-		Workload: hand{at(0, 10, 1), at(1, 10, 1), at(12_000, 10, 1), at(25_000, 10, 1), at(31_000, 10, 20_000)},
+		Workload: Given{at(0, 10, 1), at(1, 10, 1), at(12_000, 10, 1), at(25_000, 10, 1), at(31_000, 10, 20_000)},
 	})
 	// A millisecond each, in turn: one on each server, then one at a time. What comes after the last arrival doesn't count.
 	require.InDelta(t, (0+0.5+0.5)/(1+0.5+0.5), rep.Imbalance, 1e-12)
@@ -92,7 +89,7 @@ func TestWindowsByHand(t *testing.T) {
 func TestFairnessCountsWhoGotNothing(t *testing.T) {
 	small := plain
 	small.Blocks = 10
-	work := hand{at(0, 10, 5), at(0, 1000, 5)}
+	work := Given{at(0, 10, 5), at(0, 1000, 5)}
 	work[0].Tenant, work[1].Tenant = "served", "never"
 	rep := mustRun(t, Config{Router: named("round-robin"), Fleet: Fleet(1, small), Workload: work})
 	require.Equal(t, []int{1, 1}, []int{rep.Completed, rep.TooLong})
@@ -104,7 +101,7 @@ func TestPromptsThatNeverFit(t *testing.T) {
 	small.Blocks = 10
 	rep := mustRun(t, Config{
 		Router: named("round-robin"), Fleet: []Server{{Engine: small}, {Engine: plain}},
-		Workload: hand{at(0, 161, 1), at(1, 161, 1), at(2, 1<<20, 1)},
+		Workload: Given{at(0, 161, 1), at(1, 161, 1), at(2, 1<<20, 1)},
 	})
 	require.Equal(t, []int{2, 1, 1}, []int{rep.Completed, rep.TooLong, rep.Rejected}, "both on the large one")
 }
@@ -114,7 +111,7 @@ func TestRequestsThatCannotBe(t *testing.T) {
 		"sim: request 2: engine: request 1: OutputTokens 0 is below 1": at(0, 10, 0),
 		"sim: request 2: endpick: ":                                    at(0, -100, 1),
 	} {
-		require.ErrorContains(t, rig.Err(Run(Config{Router: named("random"), Fleet: Fleet(2, plain), Workload: hand{at(0, 1, 1), request}})), err)
+		require.ErrorContains(t, rig.Err(Run(Config{Router: named("random"), Fleet: Fleet(2, plain), Workload: Given{at(0, 1, 1), request}})), err)
 	}
 }
 
@@ -132,7 +129,7 @@ func TestReportsAreAsOldAsTheyAre(t *testing.T) {
 			return 1
 		})), nil
 	}
-	cfg := Config{Router: router, Fleet: Fleet(1, plain), Workload: hand{at(0, 160, 100), at(5, 10, 1), at(14, 10, 1), at(16, 10, 1)}}
+	cfg := Config{Router: router, Fleet: Fleet(1, plain), Workload: Given{at(0, 160, 100), at(5, 10, 1), at(14, 10, 1), at(16, 10, 1)}}
 	usage := func(interval time.Duration) []float64 {
 		seen = nil
 		cfg.ReportInterval = interval
@@ -149,7 +146,7 @@ func TestReportsAreAsOldAsTheyAre(t *testing.T) {
 }
 
 func TestRefusedConfigs(t *testing.T) {
-	good := Config{Router: named("random"), Fleet: Fleet(2, plain), Workload: hand{at(0, 1, 1)}}
+	good := Config{Router: named("random"), Fleet: Fleet(2, plain), Workload: Given{at(0, 1, 1)}}
 	for err, change := range map[string]func(*Config){
 		"is unknown": func(c *Config) { c.Router = named("best") },
 		"sim: Fleet[1]: engine: config: Blocks -1 is not within [1, 16777216]": func(c *Config) { c.Fleet[1].Engine.Blocks = -1 },
@@ -181,7 +178,7 @@ func TestServersThatTellNothing(t *testing.T) {
 		w := &eavesdropper{}
 		cfg := Config{
 			Router: func() (endpick.Config, error) { return scoring(w), nil },
-			Fleet:  Fleet(1, plain), Workload: hand{at(0, 160, 100)}, NoUsage: !tells,
+			Fleet:  Fleet(1, plain), Workload: Given{at(0, 160, 100)}, NoUsage: !tells,
 		}
 		cfg.Fleet[0].Undescribed = !tells
 		mustRun(t, cfg)
@@ -199,8 +196,6 @@ type eavesdropper struct {
 	endpoint endpick.Endpoint
 	outcome  endpick.Outcome
 }
-
-func (*eavesdropper) Name() string { return "eavesdropper" }
 
 func (w *eavesdropper) Score(_ *endpick.Request, candidates []endpick.Candidate, _ []float64) {
 	w.endpoint = *candidates[0].Endpoint
@@ -302,8 +297,6 @@ type witness struct {
 	start time.Time
 	sent  map[string][]time.Duration
 }
-
-func (*witness) Name() string { return "witness" }
 
 func (*witness) Filter(_ *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
 	return candidates

@@ -22,7 +22,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -220,15 +219,12 @@ func good(t *testing.T) string {
 func (g *gateway) ask(t *testing.T, stream bool, leaves <-chan struct{}) string {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	gone := false
-	var mu sync.Mutex
+	var gone atomic.Bool
 	if leaves != nil {
 		go func() {
 			select {
 			case <-leaves:
-				mu.Lock()
-				gone = true
-				mu.Unlock()
+				gone.Store(true)
 			case <-ctx.Done():
 			}
 			cancel()
@@ -245,9 +241,7 @@ func (g *gateway) ask(t *testing.T, stream bool, leaves <-chan struct{}) string 
 		text, err = io.ReadAll(response.Body)
 		_ = response.Body.Close()
 	}
-	mu.Lock()
-	defer mu.Unlock()
-	if gone {
+	if gone.Load() {
 		return "–, it has left"
 	}
 	require.NoError(t, ctx.Err(), "the client waits in vain")

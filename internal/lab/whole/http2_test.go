@@ -139,17 +139,14 @@ func http2Faults(t *testing.T) []row {
 func listen(t *testing.T, serve func(net.Conn)) string {
 	l := rig.Must(net.Listen("tcp", "127.0.0.1:0"))
 	var wg sync.WaitGroup
-	var mu sync.Mutex
-	var conns []net.Conn
+	var conns rig.List[net.Conn]
 	wg.Go(func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
-			mu.Lock()
-			conns = append(conns, c)
-			mu.Unlock()
+			conns.Add(c)
 			wg.Go(func() {
 				defer c.Close()
 				serve(c)
@@ -158,11 +155,9 @@ func listen(t *testing.T, serve func(net.Conn)) string {
 	})
 	t.Cleanup(func() {
 		l.Close()
-		mu.Lock()
-		for _, c := range conns {
+		for _, c := range conns.Take() {
 			c.Close()
 		}
-		mu.Unlock()
 		wg.Wait()
 	})
 	return l.Addr().String()
