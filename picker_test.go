@@ -61,10 +61,8 @@ func TestPickerShares(t *testing.T) {
 		{"only one", endpick.MaxScore{}, []float64{-7}, []float64{1}},
 		{"only one", endpick.WeightedRandom{}, []float64{-7}, []float64{1}},
 	} {
-		t.Run(fmt.Sprintf("%T/%s", c.picker, c.name), func(t *testing.T) {
-			// Four standard deviations of a share of one half: 0.0115.
-			assert.InDeltaSlice(t, c.want, shares(c.picker, c.scores...), 0.0115)
-		})
+		// Four standard deviations of a share of one half: 0.0115.
+		assert.InDeltaSlice(t, c.want, shares(c.picker, c.scores...), 0.0115, "%T: %s", c.picker, c.name)
 	}
 }
 

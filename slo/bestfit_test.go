@@ -42,9 +42,7 @@ func TestBestFitScores(t *testing.T) {
 		{"deficits do not depend on it", slo.BestFitConfig{MostHeadroom: true}, ask(200, 0), idle[:2], []float64{0.3 + 0.2/1.5, 0.4}},
 		{"no candidates", slo.BestFitConfig{}, ask(200, 0), nil, []float64{}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			assert.InDeltaSlice(t, tc.want, score(rig.Must(slo.NewBestFit(tc.config)), tc.req, tc.cs), 1e-9)
-		})
+		assert.InDeltaSlice(t, tc.want, score(rig.Must(slo.NewBestFit(tc.config)), tc.req, tc.cs), 1e-9, tc.name)
 	}
 	// Of the three, only the second has the prediction that a streamed response is
 	// ranked by, and only the first the one for a whole response.

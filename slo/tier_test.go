@@ -30,8 +30,6 @@ func TestTier(t *testing.T) {
 		{"without a prediction one stays", ask(200, 0), fleet(both(300, 50), unknown, both(100, 50)), []string{"server-1", "server-2"}},
 		{"no predictions", ask(200, 0), fleet(unknown, unknown), []string{"server-0", "server-1"}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			assert.Equal(t, tc.want, ids(filter(rig.Must(slo.NewTier(slo.TierConfig{DisableExploration: true})), tc.req, tc.cs)))
-		})
+		assert.Equal(t, tc.want, ids(filter(rig.Must(slo.NewTier(slo.TierConfig{DisableExploration: true})), tc.req, tc.cs)), tc.name)
 	}
 }

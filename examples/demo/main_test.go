@@ -152,13 +152,11 @@ func TestArguments(t *testing.T) {
 		"-frobnicate":                         "flag provided but not defined",
 		"something":                           `unexpected argument "something"`,
 	} {
-		t.Run(args, func(t *testing.T) {
-			var stdout, stderr bytes.Buffer
-			require.Equal(t, 2, run(t.Context(), strings.Fields(args), &stdout, &stderr))
-			require.Contains(t, stderr.String(), want)
-			require.Equal(t, 1, strings.Count(stderr.String(), "\n"), "one line, which no list of flags hides")
-			require.Empty(t, stdout.String())
-		})
+		var stdout, stderr bytes.Buffer
+		require.Equal(t, 2, run(t.Context(), strings.Fields(args), &stdout, &stderr), args)
+		require.Contains(t, stderr.String(), want)
+		require.Equal(t, 1, strings.Count(stderr.String(), "\n"), "one line, which no list of flags hides")
+		require.Empty(t, stdout.String())
 	}
 	var stderr bytes.Buffer
 	require.Equal(t, 0, run(t.Context(), []string{"-h"}, nil, &stderr))

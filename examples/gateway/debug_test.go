@@ -676,10 +676,8 @@ func TestWhy(t *testing.T) {
 			[]string{"No server was left: of 4, 1 has the model; 1 had failed this request or could not be asked."},
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, tc.want, why(&tc.receipt, func(id string) string { return map[string]string{"a": "failing"}[id] }))
-			assert.Equal(t, tc.by, decidedBy(&tc.receipt, 9*time.Millisecond))
-			assert.Equal(t, "queue", decidedBy(&tc.receipt, 10*time.Millisecond))
-		})
+		assert.Equal(t, tc.want, why(&tc.receipt, func(id string) string { return map[string]string{"a": "failing"}[id] }), name)
+		assert.Equal(t, tc.by, decidedBy(&tc.receipt, 9*time.Millisecond), name)
+		assert.Equal(t, "queue", decidedBy(&tc.receipt, 10*time.Millisecond))
 	}
 }

@@ -205,7 +205,7 @@ func TestClientsSeeReadinessAlone(t *testing.T) {
 // Servers with unlike models need no configuration: each is asked, with the key of the engines, what it has.
 func TestRequestsGoWhereTheirModelIs(t *testing.T) {
 	serve := func(names ...string) *httptest.Server {
-		s := serving(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		return serving(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
 			var asked struct{ Model string }
 			_ = json.Unmarshal(body, &asked)
@@ -220,7 +220,6 @@ func TestRequestsGoWhereTheirModelIs(t *testing.T) {
 				http.NotFound(w, r)
 			}
 		}))
-		return s
 	}
 	a, b := serve("llama", "tiny:latest"), serve("qwen")
 	g := newTestGateway(t, `{engine_key: secret-of-engines, policy: random, endpoints: [{url: "`+a.URL+`"}, {url: "`+b.URL+`"}]}`)

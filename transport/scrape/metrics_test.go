@@ -117,12 +117,10 @@ func TestLoadOfEachEngine(t *testing.T) {
 			endpick.Endpoint{}, endpick.Load{Running: 6, Absent: endpick.WaitingSignal | endpick.KVUsageSignal}},
 		{"the only rank is not named", "vllm:num_requests_running 2\n", rank(0), endpick.Load{Running: 2, Absent: endpick.WaitingSignal | endpick.KVUsageSignal}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			l := rig.Must(rig.Must(parse(tc.page)).load(&tc.endpoint, &known))
-			assert.InDelta(t, tc.want.KVUsage, l.KVUsage, 1e-12)
-			l.KVUsage = tc.want.KVUsage
-			assert.Equal(t, tc.want, l)
-		})
+		l := rig.Must(rig.Must(parse(tc.page)).load(&tc.endpoint, &known))
+		assert.InDelta(t, tc.want.KVUsage, l.KVUsage, 1e-12, tc.name)
+		l.KVUsage = tc.want.KVUsage
+		assert.Equal(t, tc.want, l, tc.name)
 	}
 }
 

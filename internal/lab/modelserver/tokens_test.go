@@ -37,11 +37,9 @@ func TestChatTokens(t *testing.T) {
 		"continued":  {`{"continue_final_message":true,"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"bbbbcccc"}]}`, user + 2 + assistant + 2},
 		"not ASCII":  {`{"messages":[{"role":"user","content":"ééé"}]}`, user + 2 + 1 + assistant},
 	} {
-		t.Run(name, func(t *testing.T) {
-			got := promptOf(t, c.body)
-			require.Equal(t, c.want, got.length)
-			require.Len(t, got.blocks, c.want/4)
-		})
+		got := promptOf(t, c.body)
+		require.Equal(t, c.want, got.length, name)
+		require.Len(t, got.blocks, c.want/4, name)
 	}
 }
 

@@ -234,10 +234,9 @@ func (w *world) closeAll() {
 
 // checkRefusal fails if a request was dropped by anything but an admitter.
 func (w *world) checkRefusal(req *endpick.Request, err error) {
-	var bad *endpick.RequestError
 	switch {
 	case errors.As(err, new(*endpick.RejectedError)) && req.Priority < 0 && req.SLO.Asked() && req.Adopted == nil:
-	case errors.As(err, &bad):
+	case errors.As(err, new(*endpick.RequestError)):
 		if req.InputTokens >= 0 && req.ExpectedOutputTokens >= 0 && req.BlockTokens >= 0 {
 			w.failf("a valid request is refused: %v", err)
 		}
