@@ -10,6 +10,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -157,12 +158,7 @@ func TestWhatFailuresSayOfEndpoints(t *testing.T) {
 				p.giveUp()
 				p.suspects.Served() // failures count only once
 			}
-			var unhealthy []string
-			for _, id := range []string{"a", "b", "c"} {
-				if w.health.IsOut(id) {
-					unhealthy = append(unhealthy, id)
-				}
-			}
+			unhealthy := slices.DeleteFunc([]string{"a", "b", "c"}, func(id string) bool { return !w.health.IsOut(id) })
 			assert.Equal(t, tc.unhealthy, strings.Join(unhealthy, " "))
 			if tc.why != health.Well {
 				ref, _ := w.config.Router.Ref("a")

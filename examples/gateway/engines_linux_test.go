@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -350,9 +351,7 @@ func TestLlamaAnswersPassAsTheyAre(t *testing.T) {
 	asked := func(name string, extra map[string]any) string {
 		fields := traffic.APIs[name].Body([]traffic.Message{{Role: "system", Content: "Be brief."}, {Role: "user", Content: "Hello there."}}, 6)
 		fields["model"], fields["temperature"] = "any", 0
-		for k, v := range extra {
-			fields[k] = v
-		}
+		maps.Copy(fields, extra)
 		var b bytes.Buffer
 		require.NoError(t, json.NewEncoder(&b).Encode(fields))
 		return b.String()

@@ -128,7 +128,6 @@ func gatewayOf(t *testing.T, s *settings, endpoints ...endpick.Endpoint) *gatewa
 
 // loggingGateway is one whose log can be read.
 func loggingGateway(t *testing.T, log io.Writer, s *settings, endpoints ...endpick.Endpoint) *gateway {
-	t.Helper()
 	g := rig.Must(newGateway(s, append(s.endpoints(), endpoints...), newLogger(log, &logSettings{Level: "info"})))
 	t.Cleanup(func() {
 		assert.NoError(t, g.close())

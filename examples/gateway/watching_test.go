@@ -473,9 +473,8 @@ func TestAClientCannotEndTheProcessByAName(t *testing.T) {
 	front := serving(t, g)
 	for what, name := range badNames {
 		ctx, leave := context.WithCancel(t.Context())
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, front.URL+"/v1/chat/completions",
-			strings.NewReader(`{"stream":true,"messages":[{"role":"user","content":"hi"}],"model":"`+strings.NewReplacer(`"`, `\"`, `\`, `\\`).Replace(name)+`"}`))
-		require.NoError(t, err)
+		req := rig.Must(http.NewRequestWithContext(ctx, http.MethodPost, front.URL+"/v1/chat/completions",
+			strings.NewReader(`{"stream":true,"messages":[{"role":"user","content":"hi"}],"model":"`+strings.NewReplacer(`"`, `\"`, `\`, `\\`).Replace(name)+`"}`)))
 		resp, err := http.DefaultClient.Do(req)
 		require.NoError(t, err, what)
 		_, _ = resp.Body.Read(make([]byte, 8))

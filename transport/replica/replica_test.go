@@ -409,12 +409,10 @@ func TestHealthIsShared(t *testing.T) {
 	fleet := []endpick.Endpoint{{ID: "good-1", Address: good.URL}, {ID: "good-2", Address: good.URL}, {ID: "broken", Address: broken.URL}}
 	gate := func() (*transport.Transport, *health.Monitor, *replica.Replica) {
 		// The monitor needs the router, and the replica is part of it: the router is made first.
-		var policy endpick.Policy
 		router := rig.Must(endpick.New(endpick.Config{Endpoints: fleet}))
 		m := rig.Must(health.New(health.Config{Router: router}))
 		r := rig.Must(replica.New(replica.Config{Key: key, Health: m}))
-		policy.Admitters = append(policy.Admitters, r)
-		require.NoError(t, router.SetPolicy(policy))
+		require.NoError(t, router.SetPolicy(endpick.Policy{Admitters: []endpick.Admitter{r}}))
 		tr := rig.Must(transport.New(transport.Config{Router: router, Health: m, RetryBurst: 1000}))
 		run(t, r, router, bus)
 		return tr, m, r
@@ -424,18 +422,10 @@ func TestHealthIsShared(t *testing.T) {
 	for _, r := range []*replica.Replica{ra, rb} {
 		eventually(t, "they meet", func() bool { s := r.Status(); return !s.Alone() })
 	}
-	out := func() bool {
-		for _, s := range m.Endpoints() {
-			if s.Endpoint == "broken" && s.State.Out() {
-				return true
-			}
-		}
-		return false
-	}
 	eventually(t, "it is out", func() bool {
 		req, _ := http.NewRequest("POST", "http://x/v1/chat/completions", strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"hi"}]}`))
 		rig.Must(a.RoundTrip(req)).Body.Close()
-		return out()
+		return slices.ContainsFunc(m.Endpoints(), func(s health.Status) bool { return s.Endpoint == "broken" && s.State.Out() })
 	})
 }
 
