@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -96,11 +95,11 @@ func span(rate float64, requests int) time.Duration {
 
 // zipf is conversations in groups whose shares fall with their rank, which is
 // redrawn so many times during the run.
-func zipf(groups int, exponent float64, periods int, one sim.Conversations) func(float64, int) (sim.Workload, error) {
+func zipf(groups, periods int, one sim.Conversations) func(float64, int) (sim.Workload, error) {
 	return func(rate float64, requests int) (sim.Workload, error) {
 		sum := 0.0
 		for g := range groups {
-			sum += math.Pow(float64(g+1), -exponent)
+			sum += 1 / float64(g+1)
 		}
 		var all sim.Merge
 		length := span(rate, requests) / time.Duration(periods)
@@ -108,7 +107,7 @@ func zipf(groups int, exponent float64, periods int, one sim.Conversations) func
 			for g := range groups {
 				c := one
 				c.Groups = 1
-				c.Arrivals.Stages = []sim.Stage{{Duration: length, Rate: rate * math.Pow(float64(g+1), -exponent) / sum}}
+				c.Arrivals.Stages = []sim.Stage{{Duration: length, Rate: rate * (1 / float64(g+1)) / sum}}
 				if period > 0 {
 					quiet := sim.Stage{Duration: length * time.Duration(period), Rate: 1e-9}
 					c.Arrivals.Stages = append([]sim.Stage{quiet}, c.Arrivals.Stages...)
@@ -193,13 +192,13 @@ func contests() []contest {
 		ladder("A", h100, 8, 120), ladder("B", h100, 8, 30), ladder("C", h100, 8, 20), ladder("D", h100, 8, 8),
 		{name: "sharegpt", about: "ShareGPT lengths, nothing shared", fleet: profileFleet(8, h100), work: scenarioWork("sharegpt"), guess: 120},
 		{name: "agents", about: "coding agents", fleet: profileFleet(16, tp2), work: scenarioWork("agents"), saturation: 2.5},
-		{name: "zipf", about: "400 groups by Zipf, a tenth of them fit", fleet: profileFleet(10, tp2), work: zipf(400, 1, 1, group), guess: 30},
+		{name: "zipf", about: "400 groups by Zipf, a tenth of them fit", fleet: profileFleet(10, tp2), work: zipf(400, 1, group), guess: 30},
 		{name: "bursts", about: "gamma arrivals, CV 3.5, documents among chats", fleet: profileFleet(10, tp2), work: bursts(3.5, []float64{0.9, 0.1}, chat, document), guess: 60},
 		{name: "mixed", about: "scenario C on H100 and A100", fleet: mixedFleet(5, h100, a100), work: scenarioWork("C"), guess: 20},
 		{name: "lame", about: "scenario B, one server half as fast without saying so", fleet: lameFleet(8, b200), work: scenarioWork("B"), guess: 20},
 		{name: "conversation", about: "Mooncake's conversation trace", fleet: profileFleet(8, tp2), work: traceWork(shared + "mooncake_conversation_first_half.jsonl.gz"), guess: 10},
 
-		{name: "shift", set: "held", about: "groups by Zipf that change three times", fleet: profileFleet(10, tp2), work: zipf(150, 1, 4, group), guess: 30},
+		{name: "shift", set: "held", about: "groups by Zipf that change three times", fleet: profileFleet(10, tp2), work: zipf(150, 4, group), guess: 30},
 		{name: "flash", set: "held", about: "150 groups, a flash crowd at time zero", fleet: profileFleet(10, tp2), guess: 30,
 			work: flash(sim.Conversations{Groups: 150, UsersPerGroup: 20, SystemTokens: 5000, Question: length(400), Output: length(300)})},
 		{name: "bursts-15", set: "held", about: "gamma arrivals, CV 4, 15 groups", fleet: profileFleet(8, h100), work: bursts(4, []float64{1}, chat), guess: 120},
@@ -262,7 +261,7 @@ func otherEngines(chat, document, group sim.Conversations) []contest {
 		{name: "flat-A", about: "scenario A, steps of one length", fleet: profileFleet(10, h100, flat), work: scenarioWork("A"), guess: 300},
 		{name: "flat-C", about: "scenario C, steps of one length", fleet: profileFleet(10, h100, flat), work: scenarioWork("C"), guess: 120},
 		{name: "flat-D", about: "scenario D, steps of one length", fleet: profileFleet(10, h100, flat), work: scenarioWork("D"), guess: 60},
-		{name: "flat-shift", about: "groups that change, steps of one length", fleet: profileFleet(10, h100, flat), work: zipf(150, 1, 4, group), guess: 200},
+		{name: "flat-shift", about: "groups that change, steps of one length", fleet: profileFleet(10, h100, flat), work: zipf(150, 4, group), guess: 200},
 		{name: "straight-B", about: "scenario B, steps by tokens", fleet: profileFleet(10, h100, straight), work: scenarioWork("B"), guess: 40},
 		{name: "straight-C", about: "scenario C, steps by tokens", fleet: profileFleet(10, h100, straight), work: scenarioWork("C"), guess: 25},
 		{name: "first-C", about: "scenario C, prompts before decoding", fleet: profileFleet(8, h100, prefillFirst), work: scenarioWork("C"), guess: 20},
@@ -272,11 +271,11 @@ func otherEngines(chat, document, group sim.Conversations) []contest {
 		{name: "narrow-B", about: "scenario B, 32 at a time, chunks of 8,192", fleet: profileFleet(10, h100, batch(32, 8192)), work: scenarioWork("B"), guess: 25},
 		{name: "narrow-C", about: "scenario C, 32 at a time, chunks of 8,192", fleet: profileFleet(10, h100, batch(32, 8192)), work: scenarioWork("C"), guess: 25},
 		{name: "tiny-C", about: "scenario C, memory for 40,000 tokens", fleet: profileFleet(10, h100, blocks(2500)), work: scenarioWork("C"), guess: 10},
-		{name: "tiny-zipf", about: "400 groups by Zipf, memory for 20,000 tokens", fleet: profileFleet(10, tp2, blocks(1250)), work: zipf(400, 1, 1, group), guess: 15},
+		{name: "tiny-zipf", about: "400 groups by Zipf, memory for 20,000 tokens", fleet: profileFleet(10, tp2, blocks(1250)), work: zipf(400, 1, group), guess: 15},
 		{name: "vast-D", about: "scenario D, memory for a million tokens", fleet: profileFleet(10, tp2, blocks(62_500)), work: scenarioWork("D"), guess: 6},
 		{name: "bare-flat-A", about: "flat-A, servers whose size is not known", fleet: profileFleet(10, h100, flat), work: scenarioWork("A"), guess: 300, config: unnamed},
 		{name: "bare-narrow-C", about: "narrow-C, servers whose size is not known", fleet: profileFleet(10, h100, batch(32, 8192)), work: scenarioWork("C"), guess: 25, config: unnamed},
-		{name: "bare-tiny-zipf", about: "tiny-zipf, servers whose size is not known", fleet: profileFleet(10, tp2, blocks(1250)), work: zipf(400, 1, 1, group), guess: 15, config: unnamed},
+		{name: "bare-tiny-zipf", about: "tiny-zipf, servers whose size is not known", fleet: profileFleet(10, tp2, blocks(1250)), work: zipf(400, 1, group), guess: 15, config: unnamed},
 		{name: "blind-C", about: "scenario C, servers that tell nothing", fleet: profileFleet(10, tp2), work: scenarioWork("C"), guess: 10, config: blind},
 		{name: "blind-bursts", about: "documents among chats in bursts, servers that tell nothing", fleet: profileFleet(8, h100), work: mixture, guess: 60, config: blind},
 		{name: "blind-agents", about: "coding agents, servers that tell nothing", fleet: profileFleet(8, h100), work: agents, saturation: 6, config: blind},

@@ -1,5 +1,7 @@
 package boost
 
+import "slices"
+
 // The rows of a fit, by feature: every value as a fine bin, and again as a coarse bin. There are
 // few enough coarse bins to keep a histogram of them for each node. The best coarse test is then
 // refined, see search.go.
@@ -47,12 +49,7 @@ func (c *column) pack() {
 
 // varies reports whether a test of the feature can split any rows.
 func (c *column) varies() bool {
-	for _, bin := range c.fine {
-		if bin != c.fine[0] {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.fine, func(bin uint16) bool { return bin != c.fine[0] })
 }
 
 // coarse returns the coarse bin of a fine one. Absent values have their own.

@@ -309,7 +309,8 @@ func TestParallelStreams(t *testing.T) {
 }
 
 func tryPost(ctx context.Context, url, body string) (*http.Response, error) {
-	return http.DefaultClient.Do(rig.Must(http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/chat/completions", strings.NewReader(body))))
+	req := rig.Must(http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/chat/completions", strings.NewReader(body)))
+	return http.DefaultClient.Do(req)
 }
 
 func TestSpeed(t *testing.T) {

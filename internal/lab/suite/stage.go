@@ -30,7 +30,7 @@ func (s *stage) update(change func()) {
 
 // wait waits for a condition, or until gone is closed. If it takes too long, that is
 // recorded.
-func (s *stage) wait(what string, gone <-chan struct{}, holds func() bool) bool {
+func (s *stage) wait(what string, gone <-chan struct{}, holds func() bool) {
 	limit := time.NewTimer(s.patience)
 	defer limit.Stop()
 	for {
@@ -38,15 +38,15 @@ func (s *stage) wait(what string, gone <-chan struct{}, holds func() bool) bool 
 		ok, changed := holds(), s.changed
 		s.mu.Unlock()
 		if ok {
-			return true
+			return
 		}
 		select {
 		case <-changed:
 		case <-gone:
-			return false
+			return
 		case <-limit.C:
 			s.update(func() { s.late = append(s.late, what) })
-			return false
+			return
 		}
 	}
 }
