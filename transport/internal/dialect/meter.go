@@ -252,6 +252,10 @@ func (m *Meter) Outcome(status endpick.Status) endpick.Outcome {
 	if n, _ := m.usage.output(); n > m.mostTokens() {
 		m.usage.dropOutput()
 	}
+	if _, ok := m.usage.output(); !ok && m.finder != nil && m.bytes > 0 {
+		m.counted = max(int(float64(m.bytes)*m.rates.contents.perByte()), 1)
+		m.lease.Tokens(m.counted)
+	}
 	o.InputTokens, _ = m.usage.prompt()
 	o.OutputTokens, _ = m.usage.output()
 	o.CachedTokens, o.HasCachedTokens = m.usage.cached()
@@ -273,7 +277,7 @@ func (m *Meter) conversation() (blocks []uint64) {
 	if m.finder != nil { // now it is read as a stream would have been
 		r := response{api: m.api, answer: answer{wanted: true, repeats: a.repeats, lost: a.lost}}
 		m.api.whole(&r, a.body)
-		*a = r.answer
+		*a, m.bytes = r.answer, r.data.bytes*max(m.requested, 1)
 	}
 	if m.events != nil && m.events.skipped {
 		a.lost = true // but where it is stored is known

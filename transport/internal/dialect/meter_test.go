@@ -138,8 +138,9 @@ func TestImpossibleUsageIsNone(t *testing.T) {
 		return fmt.Sprintf(`{"choices":[{"message":{"content":"hello"}}],"usage":{"prompt_tokens":3,"completion_tokens":%d}}`, tokens)
 	}
 	for tokens, want := range map[int]int{9: 9, 5000: 5000, 1 << 20: 0, 1<<31 - 1: 0} {
-		_, outcome, err := metered(t, "/v1/chat/completions", `{"messages":[{}]}`, "application/json", body(tokens))
+		seen, outcome, err := metered(t, "/v1/chat/completions", `{"messages":[{}]}`, "application/json", body(tokens))
 		require.NoError(t, err)
+		assert.Equal(t, max(want, 1), seen.OutputTokens, "%d, by its length", tokens)
 		assert.Equal(t, want, outcome.OutputTokens, tokens)
 		assert.Equal(t, 3, outcome.InputTokens)
 		m := newTalk(t).streaming("/v1/chat/completions", `{"stream":true,"messages":[{}]}`)
