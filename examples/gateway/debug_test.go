@@ -595,15 +595,15 @@ func TestWhy(t *testing.T) {
 		"predicted": {
 			endpick.Receipt{Verdicts: []endpick.Verdict{
 				verdict("x", 0.9, func(c *endpick.Candidate) {
-					c.Prediction = endpick.Prediction{Has: endpick.TTFT | endpick.TPOT, TTFT: 21 * time.Millisecond, TPOT: 8 * time.Millisecond}
+					c.Prediction = endpick.Prediction{Has: endpick.TTFT | endpick.TPOT | endpick.E2E, TTFT: 21 * time.Millisecond, TPOT: 8 * time.Millisecond, E2E: 5 * time.Millisecond}
 				}),
 				verdict("y", 0.1, func(c *endpick.Candidate) {
-					c.Prediction = endpick.Prediction{Has: endpick.TTFT | endpick.TPOT, TTFT: 1500 * time.Millisecond, TPOT: 12500 * time.Microsecond}
+					c.Prediction = endpick.Prediction{Has: endpick.TTFT | endpick.TPOT | endpick.E2E, TTFT: 1500 * time.Millisecond, TPOT: 12500 * time.Microsecond, E2E: time.Second}
 				}),
 			}, RunnerUp: 1},
 			"load", []string{
 				"x had the best score, 0.9, before y with 0.1.",
-				"Compared with y: its first token was expected after 21 ms instead of 1.50 s; each further one in 8.0 ms instead of 12 ms.",
+				"Compared with y: its first token was expected after 21 ms instead of 1.50 s; each further one in 8.0 ms instead of 12 ms; its end was expected after 5.0 ms instead of 1.00 s.",
 			},
 		},
 		"explained": {

@@ -235,12 +235,14 @@ func differences(chosen *endpick.Verdict, r *endpick.Receipt) []string {
 	compare("it has %.6g %s token of others to read first", "it has %.6g %s tokens of others to read first", float64(a.InFlight.PrefillTokens), float64(b.InFlight.PrefillTokens))
 	compare("%.4g %s request waits for it", "%.4g %s requests wait for it", a.Waiting, b.Waiting)
 	compare("%.4g %s runs on it", "%.4g %s run on it", a.Running, b.Running)
-	if a.Prediction.Has&b.Prediction.Has&endpick.TTFT != 0 && brief(a.Prediction.TTFT) != brief(b.Prediction.TTFT) {
-		facts = append(facts, fmt.Sprintf("its first token was expected after %s instead of %s", brief(a.Prediction.TTFT), brief(b.Prediction.TTFT)))
+	expected := func(format string, which endpick.Latencies, x, y time.Duration) {
+		if a.Prediction.Has&b.Prediction.Has&which != 0 && brief(x) != brief(y) {
+			facts = append(facts, fmt.Sprintf(format, brief(x), brief(y)))
+		}
 	}
-	if a.Prediction.Has&b.Prediction.Has&endpick.TPOT != 0 && brief(a.Prediction.TPOT) != brief(b.Prediction.TPOT) {
-		facts = append(facts, fmt.Sprintf("each further one in %s instead of %s", brief(a.Prediction.TPOT), brief(b.Prediction.TPOT)))
-	}
+	expected("its first token was expected after %s instead of %s", endpick.TTFT, a.Prediction.TTFT, b.Prediction.TTFT)
+	expected("each further one in %s instead of %s", endpick.TPOT, a.Prediction.TPOT, b.Prediction.TPOT)
+	expected("its end was expected after %s instead of %s", endpick.E2E, a.Prediction.E2E, b.Prediction.E2E)
 	if len(facts) == 0 {
 		return []string{"Their load and cached tokens are the same."}
 	}

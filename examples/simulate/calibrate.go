@@ -158,6 +158,9 @@ func (c *calibration) write(w io.Writer) error {
 			name string
 			a    sim.Agreement
 		}{{"TTFT", f.of.TTFT}, {"ITL", f.of.ITL}, {"E2E", f.of.E2E}} {
+			if m.a == (sim.Agreement{}) {
+				continue // nothing streamed
+			}
 			fmt.Fprintf(t, "%s %s\t%.1f %%\t%.1f %%\t%.1f %%\t%.3f\t\n", m.name, f.when, 100*m.a.MAPE, 100*m.a.MeanError, 100*m.a.P90Error, m.a.Pearson)
 		}
 	}

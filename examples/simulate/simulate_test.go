@@ -171,7 +171,9 @@ func TestCalibrate(t *testing.T) {
 	assert.Less(t, c.After.E2E.MAPE, 0.02)
 	assert.Greater(t, c.After.E2E.Pearson, 0.999)
 	assert.Equal(t, c.Profile, rig.Must(readProfile(out)))
-	assert.Contains(t, simulate(t, "calibrate", path), "Pearson r")
+	assert.Contains(t, simulate(t, "calibrate", path), "TTFT fitted")
+	whole := written(t, "run.jsonl", `{"time":"2026-01-01T00:00:00Z","e2e_ms":500,"status":"completed","attempts":1,"input_tokens":100,"output_tokens":20}`)
+	assert.NotContains(t, simulate(t, "calibrate", whole), "TTFT", "nothing has streamed")
 }
 
 // Conditions follow a policy's name, and each changes what it says.

@@ -55,6 +55,10 @@ func TestLatenciesByHand(t *testing.T) {
 	require.Equal(t, []float64{0.002, 0.003}, []float64{rep.Endpoints[0].PrefillSeconds, rep.Endpoints[1].PrefillSeconds})
 	require.InDelta(t, 0.0005/0.0025, rep.Imbalance, 1e-12)
 	require.Nil(t, mustRun(t, Config{Router: named("random"), Fleet: Fleet(1, plain), Workload: Given{at(0, 1, 1)}}).SLOAttainment)
+	for target, met := range map[int]int{10: 0, 11: 1} { // of a whole response, which has no TPOT
+		work[2].Whole, work[2].SLO = true, endpick.SLO{TTFT: time.Duration(target) * time.Millisecond, TPOT: 1}
+		require.Equal(t, met, mustRun(t, Config{Router: named("random"), Fleet: Fleet(1, plain), Workload: work[2:]}).Classes[0].Met)
+	}
 }
 
 // One user, questions of 160 and answers of 800 tokens: of the second to fifth prompt

@@ -104,6 +104,9 @@ func (t *tally) completed(f *flight, now time.Duration) {
 	t.outputTokens += int64(r.OutputTokens)
 	t.lastCompletion = now
 	t.tenants[r.Tenant] += float64(r.OutputTokens)
+	if r.Whole { // as package slo sees it
+		ttft, tpot = now-r.Arrival, 0
+	}
 	if (r.SLO.TTFT > 0 && ttft > r.SLO.TTFT) || (r.SLO.TPOT > 0 && tpot > r.SLO.TPOT) {
 		return
 	}
