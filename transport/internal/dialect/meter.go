@@ -277,7 +277,7 @@ func (m *Meter) conversation() (blocks []uint64) {
 	if m.finder != nil { // now it is read as a stream would have been
 		r := response{api: m.api, answer: answer{wanted: true, repeats: a.repeats, lost: a.lost}}
 		m.api.whole(&r, a.body)
-		*a, m.bytes = r.answer, r.data.bytes*max(m.requested, 1)
+		*a, m.bytes = r.answer, r.data.bytes
 	}
 	if m.events != nil && m.events.skipped {
 		a.lost = true // but where it is stored is known
