@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"math"
@@ -40,6 +41,9 @@ const idle = -1
 // endpoint that sends nothing to anybody.
 const minStuck = 10 * time.Second
 
+// tokenTime is how long each token of a response that does not stream may take, of the first 1,200.
+const tokenTime = 50 * time.Millisecond
+
 // startWaiting begins the wait for the first byte.
 func (a *Attempt) startWaiting() {
 	c := &a.call.d.config
@@ -71,6 +75,10 @@ func (a *Attempt) expect(now time.Duration) {
 		return
 	}
 	patience = max(patience, now)
+	if r := &a.call.Request; !r.Stream { // after many short responses, a long one is no silence
+		n := cmp.Or(float64(a.call.parsed.MaxTokens()), r.ExpectedPerResponse())
+		patience = max(patience, time.Duration(min(n, 1200))*tokenTime)
+	}
 	a.wait.patience = now + patience
 	if a.call.in != nil {
 		a.wait.giveUp = now + max(2*patience, minStuck)

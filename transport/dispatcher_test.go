@@ -726,7 +726,7 @@ func TestSignsOfLife(t *testing.T) {
 	})
 }
 
-// The latency of responses that do not stream says nothing of streams.
+// The latency of responses that do not stream says nothing of streams, and little of those with other limits.
 func TestStreamsHaveAPatienceOfTheirOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newDriven(transport.Config{})
@@ -738,6 +738,11 @@ func TestStreamsHaveAPatienceOfTheirOwn(t *testing.T) {
 		}
 		w.asked(t, 3)
 		assert.Zero(t, w.unhealthyAfter(time.Minute))
+		for range 3 {
+			rig.Must(w.read(strings.Replace(chatBody, `"stream":true,`, `"max_tokens":1000,`, 1)).Route(t.Context()))
+		}
+		assert.Zero(t, w.unhealthyAfter(49*time.Second), "they may be longer")
+		assert.Equal(t, 1, w.unhealthyAfter(2*time.Second))
 	})
 }
 
