@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -48,10 +49,7 @@ func TestAllocs(t *testing.T) {
 			stream := false
 			allocs := testing.AllocsPerRun(1000, func() {
 				stream = !stream
-				l, err := r.Route(endpick.Request{Model: "llama", InputTokens: 1000, Blocks: blocks, Stream: stream, Exclude: exclude})
-				if err != nil {
-					panic(err)
-				}
+				l := rig.Must(r.Route(endpick.Request{Model: "llama", InputTokens: 1000, Blocks: blocks, Stream: stream, Exclude: exclude}))
 				l.FirstToken()
 				l.Tokens(5)
 				c.advance(1000)

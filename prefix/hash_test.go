@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/cespare/xxhash/v2"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -27,13 +28,7 @@ func ids(n int, seed uint64) []uint32 {
 	return tokens
 }
 
-var testKey = func() prefix.Key {
-	k, err := prefix.ParseKey("000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f")
-	if err != nil {
-		panic(err)
-	}
-	return k
-}()
+var testKey = rig.Must(prefix.ParseKey("000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"))
 
 func seed(n int) prefix.Seed { return prefix.Scope{Key: testKey, Model: strconv.Itoa(n)}.Seed() }
 

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -352,9 +353,7 @@ func (a *Attempt) Fail(err error) error {
 func (a *Attempt) fail(r Result, err error) error {
 	switch {
 	case a.stage >= failed:
-		if a.err == nil {
-			a.err = err
-		}
+		a.err = cmp.Or(a.err, err)
 	case a.ctx.Err() != nil:
 		a.err = err
 		a.end(endpick.Canceled)
@@ -417,9 +416,7 @@ func (a *Attempt) end(status endpick.Status) {
 		a.result = Canceled
 	case status == endpick.Failed && begun:
 		a.result = Broken
-		if a.err == nil {
-			a.err = errInStream
-		}
+		a.err = cmp.Or(a.err, errInStream)
 	}
 	a.unended = begun && status == endpick.Failed && c.saved > 0
 	if answers := c.story.answer == a && c.in != nil; answers && !a.unended {

@@ -150,19 +150,16 @@ func (c *calibration) write(w io.Writer) error {
 	fmt.Fprintf(w, "Judged by %d requests:\n\n", c.Judged)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "\tMAPE\terror of mean\terror of p90\tPearson r\t")
-	for _, f := range []struct {
-		when string
-		of   *sim.Fidelity
-	}{{"before", &c.Before}, {"fitted", &c.After}} {
-		for _, m := range []struct {
-			name string
-			a    sim.Agreement
-		}{{"TTFT", f.of.TTFT}, {"ITL", f.of.ITL}, {"E2E", f.of.E2E}} {
-			if m.a == (sim.Agreement{}) {
-				continue // nothing streamed
-			}
-			fmt.Fprintf(t, "%s %s\t%.1f %%\t%.1f %%\t%.1f %%\t%.3f\t\n", m.name, f.when, 100*m.a.MAPE, 100*m.a.MeanError, 100*m.a.P90Error, m.a.Pearson)
+	write := func(name string, a sim.Agreement) {
+		if a != (sim.Agreement{}) { // else nothing streamed
+			fmt.Fprintf(t, "%s\t%.1f %%\t%.1f %%\t%.1f %%\t%.3f\t\n", name, 100*a.MAPE, 100*a.MeanError, 100*a.P90Error, a.Pearson)
 		}
+	}
+	for i, f := range [...]sim.Fidelity{c.Before, c.After} {
+		when := [...]string{" before", " fitted"}[i]
+		write("TTFT"+when, f.TTFT)
+		write("ITL"+when, f.ITL)
+		write("E2E"+when, f.E2E)
 	}
 	return t.Flush()
 }

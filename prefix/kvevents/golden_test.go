@@ -107,15 +107,14 @@ func TestCaptures(t *testing.T) {
 			var any any
 			require.NoError(t, msgpack.Unmarshal(message, &any), "it is MessagePack to others too")
 			d := newDecoder()
-			b, err := d.batch(message)
-			require.NoError(t, err)
+			b := rig.Must(d.batch(message))
 			got := dump(&b)
 			if *update {
 				require.NoError(t, os.WriteFile(file, []byte(head+"=>\n"+got), 0o666))
 				return
 			}
 			require.Equal(t, want, got)
-			b, err = d.batch(message)
+			b, err := d.batch(message)
 			require.NoError(t, err, "memory is used again")
 			require.Equal(t, want, dump(&b))
 			// A truncated message is rejected.

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -21,10 +22,7 @@ func (rejectAll) Admit(*endpick.Request, []endpick.Candidate) error { return err
 // endpoints are full (BLIS, "Admission Pipeline"; by priority under saturation). Nil: they are full when
 // [Utilization] says so, with its defaults.
 func RejectSheddable(by Saturation) endpick.Admitter {
-	if by == nil {
-		by = Utilization(0, 0)
-	}
-	return rejectSheddable{by}
+	return rejectSheddable{cmp.Or(by, Utilization(0, 0))}
 }
 
 type rejectSheddable struct{ by Saturation }

@@ -240,11 +240,7 @@ func (q *quota) taken(e *endpick.Event, o *endpick.Outcome) float64 {
 	if (o.Status == endpick.Failed || o.Status == endpick.Refused) && e.OutputTokens == 0 && e.FirstTokenAt.IsZero() {
 		return 0
 	}
-	input := o.InputTokens
-	if input == 0 {
-		input = max(e.Request.InputTokens, 1)
-	}
-	return q.cost(input, e.OutputTokens)
+	return q.cost(cmp.Or(o.InputTokens, max(e.Request.InputTokens, 1)), e.OutputTokens)
 }
 
 func (q *quota) cost(input, output int) float64 {

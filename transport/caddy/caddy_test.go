@@ -521,14 +521,11 @@ func TestPoolFollowsItsConfigurations(t *testing.T) {
 	more := base
 	more.Endpoints = []Endpoint{{Address: "10.0.0.1:1"}, {Address: "10.0.0.2:1"}}
 	second, secondLogs := configured(p, more)
-	again := rig.Must(p.apply(first))
-	assert.Same(t, sender, again, "nobody has asked the second one")
+	assert.Same(t, sender, rig.Must(p.apply(first)), "nobody has asked the second one")
 	assert.Equal(t, []string{"10.0.0.1:1"}, ids())
-	same := rig.Must(p.apply(second))
-	assert.Same(t, sender, same, "how requests are sent has not changed")
+	assert.Same(t, sender, rig.Must(p.apply(second)), "how requests are sent has not changed")
 	assert.Equal(t, []string{"10.0.0.1:1", "10.0.0.2:1"}, ids())
-	late := rig.Must(p.apply(first))
-	assert.Same(t, sender, late)
+	assert.Same(t, sender, rig.Must(p.apply(first)))
 	assert.Len(t, ids(), 2, "the first is over")
 	p.warn(&http.Request{URL: &url.URL{Path: "/v1/x"}}, errors.New("after"))
 	p.warn(nil, errors.New("after"))

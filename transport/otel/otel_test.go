@@ -279,8 +279,7 @@ func TestParents(t *testing.T) {
 		c := newClient(t, otel.New(otel.Config{Provider: provider, TrustParent: true}), startEngine(t, nil).URL)
 		ctx, outer := provider.Tracer("host").Start(t.Context(), "outer")
 		_ = rig.Must(post(ctx, c, "/v1/chat/completions", stream, "Traceparent", theirs))
-		s := r.wait(t, 1)[0]
-		assert.Equal(t, outer.SpanContext().SpanID(), s.Parent.SpanID())
+		assert.Equal(t, outer.SpanContext().SpanID(), r.wait(t, 1)[0].Parent.SpanID())
 	})
 }
 

@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -144,10 +145,7 @@ func Contest(ctx context.Context, w Workload, ways []Way, a, b Opener) (results 
 	for _, way := range ways {
 		samples, err := PlayBehind(ctx, servers, kvTokens, way.Open, w.Conversations(), func() {})
 		r := Summarise(way.Name, samples, endpick.SLO{})
-		if err == nil {
-			err = r.FirstErr
-		}
-		if err != nil {
+		if err = cmp.Or(err, r.FirstErr); err != nil {
 			return nil, hits, "", fmt.Errorf("%s: %w", way.Name, err)
 		}
 		results = append(results, r)

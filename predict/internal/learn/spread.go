@@ -1,6 +1,7 @@
 package learn
 
 import (
+	"cmp"
 	"math"
 	"sync/atomic"
 )
@@ -77,9 +78,5 @@ func (s *spread) add(bucket int, predicted, actual float64) {
 // factor is the upper bound divided by the prediction, at least 1. It may be called
 // concurrently with add.
 func (s *spread) factor(bucket int) float64 {
-	f := s.factors[bucket].Load()
-	if f == 0 {
-		f = s.whole.Load()
-	}
-	return math.Float64frombits(f)
+	return math.Float64frombits(cmp.Or(s.factors[bucket].Load(), s.whole.Load()))
 }

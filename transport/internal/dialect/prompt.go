@@ -38,9 +38,7 @@ func (c *request) readPrompt(ctx context.Context, req *endpick.Request, scope pr
 		req.Session = "head-" + strconv.FormatUint(p.head, 16)
 	}
 	req.Context = cmp.Or(req.Context, c.context)
-	if req.ExpectedOutputTokens == 0 {
-		req.ExpectedOutputTokens = c.expectedOutput(learned)
-	}
+	req.ExpectedOutputTokens = cmp.Or(req.ExpectedOutputTokens, c.expectedOutput(learned))
 	perByte := learned.prompts.perByte()
 	switch {
 	case p.known:
