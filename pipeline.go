@@ -1,6 +1,7 @@
 package endpick
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -96,17 +97,13 @@ func newPipeline(policy Policy, g *guard) (*pipeline, error) {
 	p.Admitters = slices.Clone(policy.Admitters)
 	p.Filters = slices.Clone(policy.Filters)
 	p.Scorers = slices.Clone(policy.Scorers)
-	if p.Picker == nil {
-		p.Picker = MaxScore{}
-	}
+	p.Picker = cmp.Or[Picker](p.Picker, MaxScore{})
 
 	var stages []any
 	var err error // the first
 	add := func(field string, stage any) {
 		stages = append(stages, stage)
-		if err == nil {
-			err = notNil(field, stage)
-		}
+		err = cmp.Or(err, notNil(field, stage))
 	}
 	if p.Matcher != nil {
 		add("Policy.Matcher", p.Matcher)

@@ -118,10 +118,7 @@ func newGatewayQueue(t *Transport, of *QueueConfig) (*gatewayQueue, error) {
 	q := &gatewayQueue{t: t, tried: map[string]int{}}
 	var config QueueConfig
 	if of != nil {
-		config, q.full = *of, of.Saturation
-		if q.full == nil {
-			q.full = queue.Utilization(0, 0)
-		}
+		config, q.full = *of, cmp.Or(of.Saturation, queue.Utilization(0, 0))
 	}
 	var err error
 	q.queue, err = queue.New(config.Bounds, func(item queue.Item[*queued], why error) {
