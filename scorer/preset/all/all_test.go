@@ -128,6 +128,16 @@ func TestPoliciesConform(t *testing.T) {
 // in tokens: a 400 + 9,000 + context, b 1,000, c 800 + 0: c, of which this
 // router knows no open request. Load-prefix 3,2,2: a (3·0.6 + 0 + 2·0.5)/7, b (0
 // + 2 + 2·0.5)/7, c (3·0.2 + 2·0.5 + 2·0.5)/7: b. Always-busiest: a.
+func TestChoices(t *testing.T) {
+	want := map[string]string{
+		"lmetric": "b", "vllm": "b", "linear": "a", "aibrix": "b", "sglang": "a", "preble": "a",
+		"dynamo": "c", "load-prefix": "b", "least-loaded": "b", "always-busiest": "a",
+	}
+	for name, id := range want {
+		assert.Contains(t, newStage(t, name).play(threeServers), "\n* "+id+" ", name)
+	}
+}
+
 // A server that reports what it likes starves no other, even if that reports nothing.
 func TestOneReportStarvesNobody(t *testing.T) {
 	for _, name := range all.Names() {
@@ -152,16 +162,6 @@ func TestOneReportStarvesNobody(t *testing.T) {
 		for id, n := range sent {
 			require.Greater(t, n, 25, "%s: %s", name, id)
 		}
-	}
-}
-
-func TestChoices(t *testing.T) {
-	want := map[string]string{
-		"lmetric": "b", "vllm": "b", "linear": "a", "aibrix": "b", "sglang": "a", "preble": "a",
-		"dynamo": "c", "load-prefix": "b", "least-loaded": "b", "always-busiest": "a",
-	}
-	for name, id := range want {
-		assert.Contains(t, newStage(t, name).play(threeServers), "\n* "+id+" ", name)
 	}
 }
 
