@@ -129,7 +129,7 @@ func TestServe(t *testing.T) {
 	defer stop()
 	o := rig.Must(parse([]string{"-listen", "127.0.0.1:0", "-endpoints", file}, new(bytes.Buffer)))
 	at, ended := make(chan net.Addr, 1), make(chan error, 1)
-	var said bytes.Buffer
+	var said rig.Output
 	go func() { ended <- serve(ctx, o, &said, func(a net.Addr) { at <- a }) }()
 	conn := rig.Must(grpc.NewClient((<-at).String(), grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{InsecureSkipVerify: true}))))
 	defer conn.Close()
@@ -137,6 +137,7 @@ func TestServe(t *testing.T) {
 		return rig.Must(healthv1.NewHealthClient(conn).Check(ctx, &healthv1.HealthCheckRequest{Service: "readiness"})).GetStatus()
 	}
 	assert.Equal(t, healthv1.HealthCheckResponse_NOT_SERVING, ready())
+	require.Eventually(t, func() bool { return strings.Contains(said.String(), "gpu-1") }, 30*time.Second, time.Millisecond)
 	require.NoError(t, os.WriteFile(file, []byte("# two\n10.0.0.1:8000\n10.0.0.2:8000\n\n"), 0o600))
 	require.Eventually(t, func() bool { return ready() == healthv1.HealthCheckResponse_SERVING }, 30*time.Second, 10*time.Millisecond)
 	stream := rig.Must(extprocv3.NewExternalProcessorClient(conn).Process(ctx))
