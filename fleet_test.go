@@ -96,6 +96,21 @@ func TestRemovedInOrder(t *testing.T) {
 	assert.Len(t, gone, 7)
 }
 
+// Another endpoint gets the slot of one that has left when the observers know, not while they hear of it.
+func TestSlotsAreFreeWhenObserversKnow(t *testing.T) {
+	var r *endpick.Router
+	var l endpick.Lease
+	r, _ = newRouter(endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{
+		Admitters: []endpick.Admitter{removals(func(gone endpick.EndpointRef) {
+			l.Done(endpick.Outcome{})
+			assert.NoError(t, r.Add(endpick.Endpoint{ID: "b"}))
+			assert.NotEqual(t, gone.Slot, r.AppendCandidates(nil)[0].Ref.Slot)
+		})},
+	}})
+	l = rig.Must(r.Route(endpick.Request{}))
+	require.NoError(t, r.Remove("a"))
+}
+
 // When observers hear that an endpoint is gone, no request can come to it any more: neither
 // one that looks for candidates now, nor one that has it among its candidates.
 func TestNothingComesToAnEndpointAfterItsRemoval(t *testing.T) {

@@ -188,10 +188,15 @@ func TestReceipt(t *testing.T) {
 	// The receipt is reused, which does not change what a caller has kept.
 	kept := receipt.Verdicts[2].Scores
 	l.Done(endpick.Outcome{})
-	require.NoError(t, r.SetPolicy(endpick.Policy{Filters: []endpick.Filter{keep("f")}}))
+	behind := filterFunc(func(c []endpick.Candidate) []endpick.Candidate { // what it appends overwrites nobody
+		_ = append(c, endpick.Candidate{})
+		return c
+	})
+	require.NoError(t, r.SetPolicy(endpick.Policy{Filters: []endpick.Filter{behind, keep("f"), behind}}))
 	rig.Must(r.Route(endpick.Request{Receipt: &receipt, Exclude: []string{"c", "d"}, Avoid: []string{"a", "b"}}))
 	assert.Equal(t, []string{"a", "b"}, receipt.Avoided)
-	assert.Len(t, receipt.Verdicts, 2)
+	require.Len(t, receipt.Verdicts, 2)
+	assert.Equal(t, "e", receipt.Verdicts[1].Candidate.Endpoint.ID)
 	assert.Equal(t, -1, receipt.RunnerUp)
 	assert.Empty(t, receipt.Scorers)
 	assert.Equal(t, []float64{0.1}, kept)
