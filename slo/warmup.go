@@ -56,13 +56,9 @@ func (w *warmup) Filter(req *endpick.Request, candidates []endpick.Candidate) []
 	if !now.Before(w.warm) {
 		return candidates
 	}
-	oldest, youngest := 0.0, 1.0
+	oldest := 0.0
 	for i := range candidates {
-		a := w.age(candidates[i].Ref, now)
-		oldest, youngest = max(oldest, a), min(youngest, a)
-	}
-	if youngest >= oldest {
-		return candidates
+		oldest = max(oldest, w.age(candidates[i].Ref, now))
 	}
 	fair := 1 / float64(len(candidates))
 	return endpick.Keep(candidates, func(c *endpick.Candidate) bool {

@@ -48,4 +48,6 @@ func TestWarmupRamps(t *testing.T) {
 	cs[1].Ref.Generation++
 	later := joined.Add(time.Hour)
 	assert.InDelta(t, 0.2, considered(f, later, cs, "server-1"), 0.02, "another endpoint in the place of an old one")
+	cs[1].Ref.Generation--
+	assert.InDelta(t, 0.2, considered(f, later, cs, "server-1"), 0.02, "one that was removed meanwhile")
 }
