@@ -53,4 +53,15 @@ func TestResponsesKeepToTheirShare(t *testing.T) {
 	}
 	assert.LessOrEqual(t, peak, int64(most))
 	assert.Equal(t, 16_000, s.match(mine...)[0])
+
+	for _, share := range []float64{1, 1e-9} { // the second is no block at all
+		config := prefix.IndexConfig{MaxBytes: most, BlocksPerEndpoint: 1 << 30, TenantShare: share}
+		alone, answered := newShelf(t, 1, config), newShelf(t, 1, config)
+		all := alone.fresh(20_000)
+		alone.serve(0, "", all...)
+		for range 3 {
+			answered.answer(answered.begin(0, "", all[:10]...), endpick.Completed, all...)
+			assert.Equal(t, alone.match(all...), answered.match(all...), share)
+		}
+	}
 }

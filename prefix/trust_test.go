@@ -324,6 +324,12 @@ func TestTrustCountsWhatIsInUse(t *testing.T) {
 	d.routed(prompt(0, 100))
 	d.done(d.routed(prompt(1, 100)), 16*100)
 	d.voted(votes{1000: 1}, nil)
+
+	// What is there although it is older than the capacity does not contradict that.
+	d = newFilled(t)
+	d.cache().trust.learned = 500
+	d.done(d.routed(prompt(0, 100)), 16*100)
+	d.voted(votes{530: 1}, nil) // 500 has risen by a sixteenth
 }
 
 // What others need in prefill, or for responses, may have pushed out what is missing: room for

@@ -239,6 +239,8 @@ func TestMalformedEvents(t *testing.T) {
 			require.Equal(t, precise.Removed, b.events[0].Kind)
 		}
 	}
+	b := decoded(t, []any{1.5, []any{[]any{"BlockStored", []any{1}, nil, []any{[]any{}}, 16}}})
+	require.Equal(t, uint64(1), b.counts.Malformed, "the number after an empty pair is none of its tokens")
 }
 
 // A batch may be a map, have more fields than we know, and no events. A rank is no field that we don't know, by
