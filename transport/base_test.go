@@ -384,7 +384,7 @@ func TestBadAddressesAreTold(t *testing.T) {
 		w := newWorld(t, transport.Config{})
 		w.add(t, "a", bad)
 		w.add(t, "b", good.URL)
-		w.ok(t, post(t, chatPath, chatAtOnce))
+		w.ok(t, post(t, "/v1/responses", `{"model":"m","input":"hi","tools":[{"type":"mcp"}]}`)) // which is not sent twice
 		require.Len(t, w.warnings, 1)
 		assert.ErrorIs(t, w.warnings[0], transport.ErrAddress)
 		var ue *transport.UpstreamError
