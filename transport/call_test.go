@@ -11,6 +11,7 @@ import (
 	"math"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -559,4 +560,13 @@ func TestPayloadLetsItsBytesGo(t *testing.T) {
 	rig.Must(io.ReadFull(whole, got))
 	assert.Equal(t, "abcdef", string(got), "who has opened it reads on")
 	assert.Empty(t, whole.left)
+}
+
+// Endpoints come and go: of those that sleep, or were woken, not more than so many are remembered.
+func TestSleepersAreBounded(t *testing.T) {
+	of := map[string]time.Time{}
+	for i := range maxSleepers + 2 {
+		remember(of, strconv.Itoa(i), time.Time{})
+	}
+	assert.Len(t, of, 2)
 }

@@ -576,6 +576,15 @@ func TestChecksThatNeverGetAConnection(t *testing.T) {
 	assert.Empty(t, c.Avoid(nil))
 	assert.Zero(t, c.Unhealthy())
 
+	// One that has answered a request meanwhile, with a failure, is not well because a check passes.
+	c = newCluster("a", "b")
+	apart(c, "a", refused)
+	apart(c, "a", refused)
+	c.send("a").Heard()
+	c.check("a", nil)
+	assert.Equal(t, Unreachable, c.status("a").State)
+	assert.Empty(t, c.Avoid(nil), "a trial")
+
 	// The page is at another port: an endpoint that serves is judged by that alone.
 	c = newCluster("a", "b")
 	for range 2 {
