@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -25,8 +26,7 @@ func (a *Attempt) refused(status int, header http.Header, first []byte, r Result
 	var lacks *health.Lack // what the endpoint has refused the request for lack of; nil: of nothing
 	resident := a.lease.Endpoint().Resident(name)
 	switch {
-	case status == http.StatusNotFound && name != "" &&
-		bytes.Contains(first, []byte(name)) && bytes.Contains(bytes.ToLower(first), []byte("model")):
+	case name != "" && saysNoModel(status, first, name):
 		lacks = &health.Lack{Model: name}
 	case status == http.StatusNotFound || status == http.StatusMethodNotAllowed || status == http.StatusNotImplemented,
 		r == Refused && !a.call.harmless: // a WebSocket, or what is stored elsewhere
@@ -48,6 +48,16 @@ func (a *Attempt) refused(status int, header http.Header, first []byte, r Result
 		a.full(header)
 	}
 	return a.fail(r, err)
+}
+
+// noModel is how llama.cpp's router, llama-swap and Triton say, with a status of 400, that they have
+// not got a model, or not loaded it, as another server may have.
+var noModel = regexp.MustCompile(`(?i)model.* (not loaded|not running|not found)|unknown model|not find real modelID`)
+
+// saysNoModel reports whether a refusal is for lack of the model.
+func saysNoModel(status int, first []byte, name string) bool {
+	return status == http.StatusBadRequest && noModel.Match(first) || status == http.StatusNotFound &&
+		bytes.Contains(first, []byte(name)) && bytes.Contains(bytes.ToLower(first), []byte("model"))
 }
 
 // ownLocation makes a redirect of an endpoint, such as one to the path with a slash, one of the

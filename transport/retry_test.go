@@ -375,77 +375,85 @@ func TestADeadlineOfTheHost(t *testing.T) {
 // Servers whose models nobody has named: one that does not have a model is no worse for that, and
 // requests for it go where it is. No request asks two ranks of one server.
 func TestServersWithUnlikeModels(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		has, small := map[string]string{"a": "ours", "c": "theirs"}, false
-		sent := map[string]int{}
-		adapt := func(_ *http.Request, _ []byte, req *endpick.Request) {
-			if req.Model == "theirs, adapted" {
-				req.Model, req.Adapter = "base", req.Model
-			}
-		}
-		w := newWorldOf(t, transport.Config{Describe: adapt, Base: rig.RoundTrip(func(r *http.Request) (*http.Response, error) {
-			body, _ := io.ReadAll(r.Body)
-			sent[r.URL.Host]++
-			switch {
-			case strings.Contains(string(body), has[r.URL.Host]):
-				return answered(200, "application/json", "{}")
-			case small:
-				return answered(500, "application/json", `{"error":"model requires more system memory (9 GiB) than is available (7 GiB)"}`)
-			}
-			return answered(404, "application/json", "There is no such model: "+string(body))
-		})}, endpick.Config{Endpoints: []endpick.Endpoint{
-			{ID: "a", Address: "a", Ranked: true}, {ID: "b", Address: "a", Ranked: true, Rank: 1}, {ID: "c", Address: "c"},
-		}})
-		ask := func(status int, model string) {
-			t.Helper()
-			w.gets(t, status, post(t, completions, `{"model":"`+model+`","prompt":"x"}`))
-		}
-		for range 20 {
-			ask(200, "theirs")
-		}
-		assert.Equal(t, map[string]int{"a": 2, "c": 20}, sent)
-		for range 20 {
-			ask(200, "ours")
-			ask(200, "theirs")
-		}
-		assert.Zero(t, w.t.Stats().Unhealthy)
-		assert.Equal(t, map[string]int{"a": 22, "c": 40}, sent)
-		for range 20 {
-			ask(200, "theirs, adapted")
-		}
-		assert.Equal(t, map[string]int{"a": 24, "c": 60}, sent)
-		clear(sent)
-		for range 20 { // again, later, and no client sees it
-			time.Sleep(30 * time.Second)
-			ask(200, "theirs")
-			ask(200, "theirs")
-		}
-		assert.Equal(t, map[string]int{"a": 40, "c": 40}, sent, "each rank once")
-		assert.Zero(t, w.t.Stats().Unhealthy)
+	for says, refusal := range map[string]int{
+		"There is no such model: ": 404, `{"error":{"code":400,"message":"model is not loaded"}}`: 400,
+		`{"detail":"Unknown model: theirs"}`: 400, "could not find real modelID for ": 400,
+		"model 'theirs' not found: ": 400, "model name=theirs is not running: ": 400,
+	} {
+		synctest.Test(t, func(t *testing.T) { unlikeModels(t, refusal, says) })
+	}
+}
 
-		clear(sent)
-		for i := range 1000 { // which nobody has
-			ask(404, fmt.Sprint("invented", i))
+func unlikeModels(t *testing.T, refusal int, says string) {
+	has, small := map[string]string{"a": "ours", "c": "theirs"}, false
+	sent := map[string]int{}
+	adapt := func(_ *http.Request, _ []byte, req *endpick.Request) {
+		if req.Model == "theirs, adapted" {
+			req.Model, req.Adapter = "base", req.Model
 		}
-		assert.InDelta(t, 1000, sent["a"], 8)
-		assert.LessOrEqual(t, sent["c"], 4+4)
-		assert.Zero(t, w.t.Stats().Unhealthy)
-		has["a"] = "m"
+	}
+	w := newWorldOf(t, transport.Config{Describe: adapt, Base: rig.RoundTrip(func(r *http.Request) (*http.Response, error) {
+		body, _ := io.ReadAll(r.Body)
+		sent[r.URL.Host]++
+		switch {
+		case strings.Contains(string(body), has[r.URL.Host]):
+			return answered(200, "application/json", "{}")
+		case small:
+			return answered(500, "application/json", `{"error":"model requires more system memory (9 GiB) than is available (7 GiB)"}`)
+		}
+		return answered(refusal, "application/json", says+string(body))
+	})}, endpick.Config{Endpoints: []endpick.Endpoint{
+		{ID: "a", Address: "a", Ranked: true}, {ID: "b", Address: "a", Ranked: true, Rank: 1}, {ID: "c", Address: "c"},
+	}})
+	ask := func(status int, model string) {
+		t.Helper()
+		w.gets(t, status, post(t, completions, `{"model":"`+model+`","prompt":"x"}`))
+	}
+	for range 20 {
+		ask(200, "theirs")
+	}
+	assert.Equal(t, map[string]int{"a": 2, "c": 20}, sent)
+	for range 20 {
+		ask(200, "ours")
+		ask(200, "theirs")
+	}
+	assert.Zero(t, w.t.Stats().Unhealthy)
+	assert.Equal(t, map[string]int{"a": 22, "c": 40}, sent)
+	for range 20 {
+		ask(200, "theirs, adapted")
+	}
+	assert.Equal(t, map[string]int{"a": 24, "c": 60}, sent)
+	clear(sent)
+	for range 20 { // again, later, and no client sees it
 		time.Sleep(30 * time.Second)
-		ask(200, "theirs") // it has been loaded meanwhile, or not
+		ask(200, "theirs")
+		ask(200, "theirs")
+	}
+	assert.Equal(t, map[string]int{"a": 40, "c": 40}, sent, "each rank once")
+	assert.Zero(t, w.t.Stats().Unhealthy)
 
-		clear(sent)
-		has["a"], small = "ours", true
-		w.limited(t, func(e *endpick.Endpoint) { e.Residents = []endpick.Resident{{Model: "theirs"}} })
-		for range 20 {
-			time.Sleep(time.Second)
-			ask(200, "ours")
-			ask(200, "theirs")
-		}
-		assert.Equal(t, map[string]int{"a": 22, "c": 20}, sent, "each rank was to load it once")
-		assert.Zero(t, w.t.Stats().Unhealthy)
-		w.idle(t)
-	})
+	clear(sent)
+	for i := range 1000 { // which nobody has
+		ask(refusal, fmt.Sprint("invented", i))
+	}
+	assert.InDelta(t, 1000, sent["a"], 8)
+	assert.LessOrEqual(t, sent["c"], 4+4)
+	assert.Zero(t, w.t.Stats().Unhealthy)
+	has["a"] = "m"
+	time.Sleep(30 * time.Second)
+	ask(200, "theirs") // it has been loaded meanwhile, or not
+
+	clear(sent)
+	has["a"], small = "ours", true
+	w.limited(t, func(e *endpick.Endpoint) { e.Residents = []endpick.Resident{{Model: "theirs"}} })
+	for range 20 {
+		time.Sleep(time.Second)
+		ask(200, "ours")
+		ask(200, "theirs")
+	}
+	assert.Equal(t, map[string]int{"a": 22, "c": 20}, sent, "each rank was to load it once")
+	assert.Zero(t, w.t.Stats().Unhealthy)
+	w.idle(t)
 }
 
 // A server that has not got an API is no worse for others, and after a first request for it, which no client

@@ -144,6 +144,7 @@ func (s *Process) Kill() {
 	if s.cmd == nil {
 		return
 	}
+	_ = s.cmd.Process.Kill()                              // first, or it could answer that its children have ended
 	_ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL) // with its children; it may have ended already
 	<-s.exited
 	s.cmd = nil
