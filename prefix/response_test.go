@@ -62,6 +62,8 @@ func TestResponsesKeepToTheirShare(t *testing.T) {
 		for range 3 {
 			answered.answer(answered.begin(0, "", all[:10]...), endpick.Completed, all...)
 			assert.Equal(t, alone.match(all...), answered.match(all...), share)
+			answered.begin(0, "", all[:10]...) // and no end
+			assert.Zero(t, answered.Stats().Endpoints[0].Pending, "it is there, or more than the share")
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package precise_test
 
 import (
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -277,6 +278,7 @@ func TestForgettingMuch(t *testing.T) {
 
 // Requests get in between the steps of one event about many blocks, too.
 func TestMuchInOneEvent(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2)) // who never stops for another sees nothing of it
 	f, a := fed(t)
 	names := consecutive(0, 1<<15)
 	for name, e := range map[string]precise.Event{
