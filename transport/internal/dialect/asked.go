@@ -21,8 +21,8 @@ func (c *request) askForUsage() (pieces [][]byte, hide bool) {
 	if v == nil {
 		return [][]byte{c.body[:c.top], []byte(`"stream_options":{` + want + `},`), c.body[c.top:]}, true
 	}
-	if wish := field(v, "include_usage"); !isNull(v) && (wish == nil || isTrue(wish) || isTrue(field(v, "continuous_usage_stats"))) {
-		return whole, false // the client has asked, or engines differ in what it gets then
+	if wish := string(field(v, "include_usage")); !isNull(v) && (wish != "null" && wish != "false" && wish != "0" || isTrue(field(v, "continuous_usage_stats"))) {
+		return whole, false // the client has asked (engines in Python take 1 and "true"), or engines differ in what it gets then
 	}
 	options := []byte("{" + want)
 	for m := membersOf(v); m.member(); {

@@ -151,6 +151,7 @@ func TestAskForUsage(t *testing.T) {
 		{"twice", `{"prompt":"x","stream":true,"stream_options":{"include_usage":true,"include_usage":false}}`, `{"prompt":"x","stream":true,"stream_options":{"include_usage":true}}`, true},
 		{"twice, and asked for", `{"prompt":"x","stream":true,"stream_options":{"include_usage":false,"include_usage":true}}`, "", false},
 		{"asked for", `{"prompt":"x","stream":true,"stream_options":{"include_usage":true}}`, "", false},
+		{"asked for as engines in Python accept it", `{"prompt":"x","stream":true,"stream_options":{"include_usage":1}}`, "", false},
 		{"no stream", `{"prompt":"x"}`, "", false},
 		{"a byte order mark", "\xef\xbb\xbf" + `{"prompt":"x","stream":true}`, "\xef\xbb\xbf" + `{"stream_options":{"include_usage":true},"prompt":"x","stream":true}`, true},
 		{"options that are none, and long", `{"prompt":"x","stream":true,"stream_options":{"include_usage":true,"a":"` + strings.Repeat("x", maxOptions) + `"}}`, "", false},
