@@ -270,8 +270,8 @@ func (s *settings) validateRest() error {
 		}
 	}
 	for i, o := range s.Origins {
-		if o != "*" && o != "null" && strings.Count(o, "/") != 2 { // no page would match it
-			return s.bad(fmt.Sprintf("origins[%d]", i), "is no origin, such as https://chat.example, with nothing after the host and port")
+		if o != "*" && o != "null" && (strings.Count(o, "/") != 2 || strings.Contains(o, "*") || o != strings.ToLower(o)) { // no page would match it
+			return s.bad(fmt.Sprintf("origins[%d]", i), "is no origin, such as https://chat.example, in small letters, with nothing after the host and port")
 		}
 	}
 	if s.Limits.Header > 1<<30 { // net/http adds to it
