@@ -119,7 +119,7 @@ func TestObserveTheQueue(t *testing.T) {
 	assert.Empty(t, r.Attempts)
 	g.release <- struct{}{}
 	require.NoError(t, (<-first).err)
-	<-g.arrived
+	g.next()
 	g.release <- struct{}{}
 	require.NoError(t, (<-second).err)
 	one, other := next(t, reported), next(t, reported)

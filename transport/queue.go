@@ -259,7 +259,7 @@ func (q *gatewayQueue) dispatch() {
 // where one has just been tried in vain is not tried; clients choose how long their prompts are.
 func (q *gatewayQueue) leaves(w *queued, now time.Time) bool {
 	c := w.c
-	name, alike := cmp.Or(c.story.named, c.model()), c.latest == nil && len(c.exclude) == 0
+	name, alike := cmp.Or(c.story.named, c.model()), len(c.exclude) == 0
 	if n, ok := q.tried[name]; ok && alike && c.Request.InputTokens > n {
 		return false
 	}

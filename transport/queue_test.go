@@ -46,6 +46,16 @@ func startGated(t *testing.T) *gated {
 	return g
 }
 
+// next is the name of who arrives next.
+func (g *gated) next() string {
+	select {
+	case name := <-g.arrived:
+		return name
+	case <-time.After(10 * time.Second):
+		return "nobody"
+	}
+}
+
 // one holds everything beyond one request per endpoint.
 func one(bounds queue.Config) *transport.QueueConfig {
 	return &transport.QueueConfig{Bounds: bounds, Saturation: queue.Concurrency(1)}
@@ -74,7 +84,7 @@ func (w *world) sent(t *testing.T, req *http.Request) chan reply {
 func (w *world) first(t *testing.T, ctx context.Context, g *gated) chan reply {
 	t.Helper()
 	done := w.later(t, ctx, "first")
-	require.Equal(t, "first", <-g.arrived)
+	require.Equal(t, "first", g.next())
 	return done
 }
 
@@ -275,7 +285,7 @@ func TestHeldTenantsPayBeforeTheNextTurn(t *testing.T) {
 	next := make(chan string, 1)
 	require.NoError(t, w.router.SetPolicy(endpick.Policy{Matcher: &atEnd{do: func() {
 		places.Add(1)
-		next <- <-g.arrived
+		next <- g.next()
 	}}}))
 	var replies []chan reply
 	names := []string{"first", "blue 1", "red 1", "red 2", "blue 2"}
@@ -283,13 +293,13 @@ func TestHeldTenantsPayBeforeTheNextTurn(t *testing.T) {
 		replies = append(replies, w.later(t, t.Context(), name, "X-Team", strings.Fields(name)[0]))
 		w.held(t, i)
 		if i == 0 {
-			require.Equal(t, name, <-g.arrived)
+			require.Equal(t, name, g.next())
 		}
 	}
 	for i, name := range names[1:3] {
 		g.release <- struct{}{}
 		require.NoError(t, (<-replies[i]).err)
-		require.Equal(t, name, <-g.arrived)
+		require.Equal(t, name, g.next())
 	}
 	g.release <- struct{}{}
 	assert.Equal(t, "blue 2", <-next)
@@ -310,7 +320,7 @@ func (w *world) dispatched(t *testing.T, g *gated, names ...string) (order []str
 		replies[name] = w.later(t, t.Context(), name, "X-Team", strings.Fields(name)[0])
 		w.held(t, i)
 		if i == 0 {
-			require.Equal(t, name, <-g.arrived)
+			require.Equal(t, name, g.next())
 		}
 	}
 	// What a request has taken is known when its client has been answered; the one that
@@ -319,7 +329,7 @@ func (w *world) dispatched(t *testing.T, g *gated, names ...string) (order []str
 	for range names[1:] {
 		g.release <- struct{}{}
 		require.NoError(t, (<-replies[at]).err)
-		at = <-g.arrived
+		at = g.next()
 		order = append(order, at)
 	}
 	g.release <- struct{}{}
@@ -370,7 +380,7 @@ func TestWhatIsNotRoutedIsNotCharged(t *testing.T) {
 		}
 		g.release <- struct{}{}
 		require.ErrorContains(t, (<-vain).(error), says)
-		assert.Equal(t, "red", <-g.arrived, session)
+		assert.Equal(t, "red", g.next(), session)
 		g.release <- struct{}{}
 		g.release <- struct{}{}
 		for _, r := range all {
@@ -400,19 +410,19 @@ func TestWhatPanicsIsNotCharged(t *testing.T) {
 		w.held(t, held)
 	}
 	send(0, "first")
-	require.Equal(t, "first", <-g.arrived)
+	require.Equal(t, "first", g.next())
 	vain := w.inVain(t, "red", "bomb")
 	w.held(t, 1)
 	send(2, "green")
 	send(3, "green")
 	g.release <- struct{}{}
 	require.Equal(t, errBroke, <-vain)
-	require.Equal(t, "green", <-g.arrived)
+	require.Equal(t, "green", g.next())
 	send(2, "red")
 	send(3, "blue")
 	for _, next := range []string{"red", "blue", "green"} {
 		g.release <- struct{}{}
-		assert.Equal(t, next, <-g.arrived)
+		assert.Equal(t, next, g.next())
 	}
 	g.release <- struct{}{}
 	for _, r := range all {
@@ -615,7 +625,7 @@ func TestEndpointsInBadHealthAreNoRoom(t *testing.T) {
 		for range 3 {
 			g.release <- struct{}{}
 			w.ok(t, post(t, chatPath, chatStream))
-			<-g.arrived
+			g.next()
 		}
 	}
 	first := w.first(t, t.Context(), g)
@@ -650,34 +660,43 @@ func (w *world) limited(t *testing.T, change func(e *endpick.Endpoint)) {
 }
 
 // Of two gateways whose requests wait for the same server each gets its share, though it hears of its own ends first.
+// What is left to the other costs little, and nothing where there is no other, or no limit that it waits for.
 func TestGatewaysTakeTurns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const took = 100 * time.Millisecond
-		w := newWorld(t, transport.Config{Base: rig.RoundTrip(func(*http.Request) (*http.Response, error) {
-			time.Sleep(took)
-			return answered(http.StatusOK, "application/json", "{}")
-		})}, "a")
-		w.limited(t, func(e *endpick.Endpoint) { e.MaxInFlight = 1 })
-		w.monitor.Core().Tell(func(string, bool) {})
-		theirs, end := 0, time.Now().Add(100*took)
-		for range 3 {
-			go func() {
-				for time.Now().Before(end) {
-					w.ok(t, post(t, chatPath, chatAtOnce))
-				}
-			}()
-		}
-		for ; time.Now().Before(end); time.Sleep(3_000_007) {
-			if w.router.Endpoints()[0].Candidate.InFlight.Requests == 0 {
-				lease := rig.Must(w.router.Route(endpick.Request{Adopted: &endpick.Adopted{Endpoint: "a", Mirrored: true}}))
+	for i, alone := range []float64{94, 100, 100} {
+		synctest.Test(t, func(t *testing.T) {
+			const took = 100 * time.Millisecond
+			w := newWorld(t, transport.Config{Base: rig.RoundTrip(func(*http.Request) (*http.Response, error) {
 				time.Sleep(took)
-				lease.Done(endpick.Outcome{})
-				theirs++
+				return answered(http.StatusOK, "application/json", "{}")
+			}), Queue: &transport.QueueConfig{Saturation: queue.Concurrency(1)}}, "a")
+			w.limited(t, func(e *endpick.Endpoint) { e.MaxInFlight = []int{1, 1, 0}[i] })
+			if i != 1 {
+				w.monitor.Core().Tell(func(string, bool) {})
 			}
-		}
-		assert.InDelta(t, 50, theirs, 30)
-		time.Sleep(10 * took)
-	})
+			theirs, end := 0, time.Now().Add(200*took)
+			for range 3 {
+				go func() {
+					for time.Now().Before(end) {
+						w.ok(t, post(t, chatPath, chatAtOnce))
+					}
+				}()
+			}
+			for ; time.Until(end) > 100*took; time.Sleep(3_000_007) {
+				if w.router.Endpoints()[0].Candidate.InFlight.Requests == 0 {
+					lease := rig.Must(w.router.Route(endpick.Request{Adopted: &endpick.Adopted{Endpoint: "a", Mirrored: true}}))
+					time.Sleep(took)
+					lease.Done(endpick.Outcome{})
+					theirs++
+				}
+			}
+			assert.True(t, i > 0 || theirs >= 20 && theirs <= 80, theirs)
+			before, _ := w.t.Queue()
+			time.Sleep(time.Until(end))
+			after, _ := w.t.Queue()
+			assert.InDelta(t, alone, after.Dispatched-before.Dispatched, 1, i)
+			time.Sleep(10 * took)
+		})
+	}
 }
 
 // A thousand requests for three servers that take two at once, of which one dies: no server ever has
@@ -755,9 +774,9 @@ func TestRoomIsGivenInOrder(t *testing.T) {
 				"X-Name", name, transport.PriorityHeader, priority)))
 		}
 		send("first", "0", 1)
-		require.Equal(t, "first", <-small.arrived)
+		require.Equal(t, "first", small.next())
 		send("long", "0", 1000)
-		require.Equal(t, "long", <-large.arrived)
+		require.Equal(t, "long", large.next())
 		for i, waits := range []struct {
 			name, priority string
 			length         int
@@ -766,13 +785,13 @@ func TestRoomIsGivenInOrder(t *testing.T) {
 			w.held(t, i+1)
 		}
 		small.release <- struct{}{}
-		assert.Equal(t, "high", <-small.arrived, "the longer one does not fit here")
+		assert.Equal(t, "high", small.next(), "the longer one does not fit here")
 		large.release <- struct{}{}
-		assert.Equal(t, "longer", <-large.arrived)
+		assert.Equal(t, "longer", large.next())
 		small.release <- struct{}{}
-		assert.Equal(t, "next", <-small.arrived)
+		assert.Equal(t, "next", small.next())
 		small.release <- struct{}{}
-		assert.Equal(t, "low", <-small.arrived)
+		assert.Equal(t, "low", small.next())
 		small.release <- struct{}{}
 		large.release <- struct{}{}
 		for _, c := range all {
@@ -795,9 +814,9 @@ func TestLengthsDoNotMakeWork(t *testing.T) {
 		all.Go(func() { _, _, _ = w.do(t, req.WithContext(ctx)) })
 	}
 	send("first", 1)
-	require.Equal(t, "first", <-small.arrived)
+	require.Equal(t, "first", small.next())
 	send("long", 1000)
-	require.Equal(t, "long", <-large.arrived)
+	require.Equal(t, "long", large.next())
 	start := time.Now()
 	for i := range 100 {
 		send("waits", 2000-10*i)
@@ -808,7 +827,7 @@ func TestLengthsDoNotMakeWork(t *testing.T) {
 	send("may fit", 470)
 	w.held(t, 101)
 	small.release <- struct{}{}
-	assert.Equal(t, "may fit", <-small.arrived)
+	assert.Equal(t, "may fit", small.next())
 	leave()
 	all.Wait()
 }
@@ -839,12 +858,31 @@ func TestNoRoomInTime(t *testing.T) {
 	assert.ErrorIs(t, (<-second).err, context.Canceled)
 	w.held(t, 0)
 
-	// A retry waits, too: the server that fails it is the only one that has room.
-	w.add(t, "b", startEngine(t, status(503)).URL)
+	// A retry waits, too, as the server that fails it is the only one that has room, which others find there.
+	b := startGated(t)
+	b.then = func(w http.ResponseWriter, _ string) bool { return status(503)(w, nil, nil) }
+	w.add(t, "b", b.URL)
+	w.limited(t, func(e *endpick.Endpoint) { e.MaxInFlight = 1 })
 	third := w.later(t, t.Context(), "third")
+	b.release <- struct{}{}
+	require.Equal(t, "third", b.next())
 	w.held(t, 1)
+	fourth := w.later(t, t.Context(), "fourth")
+	require.Equal(t, "fourth", b.next())
 	g.release <- struct{}{}
-	assert.Equal(t, "third", <-g.arrived)
+	assert.Equal(t, "third", g.next())
+
+	// It does not if its last server is removed, whatever others wait for.
+	b.release <- struct{}{}
+	w.held(t, 1)
+	for _, name := range []string{"fifth", "sixth"} {
+		w.later(t, t.Context(), name, transport.PriorityHeader, "1")
+	}
+	assert.Contains(t, []string{"fifth", "sixth"}, b.next())
+	w.held(t, 2)
+	require.NoError(t, w.router.Remove("a"))
+	w.held(t, 1)
+	assert.Equal(t, http.StatusServiceUnavailable, (<-fourth).resp.StatusCode)
 	g.release <- struct{}{}
 	for _, c := range []chan reply{first, third} {
 		r := <-c
