@@ -42,7 +42,7 @@ func (a *Attempt) Again() bool {
 		return a.result == Unreachable && !host.IsTimeout(a.err) && !a.health.WasOut()
 	case a.result == Unreachable:
 		return true // no endpoint has worked on it, so it costs nothing
-	case a.http != http.StatusTooManyRequests && !c.repeatable():
+	case a.http != http.StatusTooManyRequests && (a.http != http.StatusNotFound || c.parsed.RefersTo() == "") && !c.repeatable():
 		return false // it may have begun, before a 503 too: a proxy answers that if a connection breaks
 	case a.result == Refused:
 		return a.health.Ended(Refused)

@@ -91,7 +91,7 @@ func (c *Call) Prompt(ctx context.Context) error {
 		c.sketcher.Decode = unquoted
 		c.saltHash = c.sketcher.Name(c.salt)
 	}
-	if id := c.refersTo(); id != "" {
+	if id := c.RefersTo(); id != "" {
 		if c.before = c.reader.stored.get(req.Tenant, id); c.before != nil && req.Session == "" {
 			req.Session = c.before.session
 		}
@@ -130,8 +130,8 @@ func (c *Call) Sketch() (prompt *recording.Prompt, salt recording.Hash) {
 	return prompt, c.saltHash
 }
 
-// refersTo is the id of the stored response that the request names, or empty.
-func (c *Call) refersTo() string {
+// RefersTo is the id of the stored response that the request names, or empty.
+func (c *Call) RefersTo() string {
 	if c.api == other {
 		return storedID(c.path)
 	}
@@ -149,7 +149,7 @@ func (c *Call) Invents(name string) bool {
 		ends = []string{unread[i].path}
 	}
 	own := slices.Contains(ends, c.path) || slices.Contains(ends, strings.TrimPrefix(c.path, "/v1"))
-	return c.refersTo() != "" || !own && strings.Contains(c.path, name)
+	return c.RefersTo() != "" || !own && strings.Contains(c.path, name)
 }
 
 // Endpoint is the ID of the only endpoint that can serve the request, because it
