@@ -167,15 +167,21 @@ func TestCompressedRequests(t *testing.T) {
 	require.Zero(t, g.router.Stats().OpenLeases)
 }
 
+// header is that of a request in HTTP/2.
+func header(method, path string) []byte {
+	var header bytes.Buffer
+	encoder := hpack.NewEncoder(&header)
+	for _, field := range [][2]string{{":method", method}, {":path", path}, {":scheme", "http"}, {":authority", "a"}} {
+		_ = encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1], Sensitive: true})
+	}
+	return header.Bytes()
+}
+
 // Streams of HTTP/2 that are reset at once leave nothing behind.
 func TestResetStreamsLeaveNothing(t *testing.T) {
 	b := newBackend(t)
-	c := startConfig(t, writeSettings(t, "listen: 127.0.0.1:0\nh2c: true\nlog: {requests: none}\nendpoints: [{url: \""+b.URL+"\"}]\n"))
-	var header bytes.Buffer
-	encoder := hpack.NewEncoder(&header)
-	for _, field := range [][2]string{{":method", "POST"}, {":path", "/v1/chat/completions"}, {":scheme", "http"}, {":authority", "a"}} {
-		require.NoError(t, encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1], Sensitive: true}))
-	}
+	c := startConfig(t, writeSettings(t, "listen: 127.0.0.1:0\nh2c: true\ntimeouts: {body: 1h, unread: 1h}\nlog: {requests: none}\nendpoints: [{url: \""+b.URL+"\"}]\n"))
+	header := header("POST", "/v1/chat/completions")
 	before, quiet := rig.Heap(), runtime.NumGoroutine()
 	var all sync.WaitGroup
 	connect := func() {
@@ -189,7 +195,7 @@ func TestResetStreamsLeaveNothing(t *testing.T) {
 		f := http2.NewFramer(conn, nil)
 		assert.NoError(t, f.WriteSettings())
 		for id := uint32(1); err == nil && id < 3000; id += 2 {
-			if err = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: header.Bytes(), EndHeaders: true}); err == nil {
+			if err = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: header, EndHeaders: true}); err == nil {
 				err = f.WriteRSTStream(id, http2.ErrCodeCancel) // the gateway may have had enough
 			}
 		}

@@ -28,6 +28,7 @@ import (
 	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/net/http2"
 )
 
 // A running gateway follows its file, and SIGHUP. A mistake is reported with its place and changes nothing.
@@ -407,31 +408,40 @@ func (c closing) Close() error {
 }
 
 // Over HTTP/1 and HTTP/2 a connection is closed that is idle, not one that waits for a response, and a
-// client that does not send its body gets an answer.
+// client that does not send its body gets an answer. No time limit of a request outlasts it.
 func TestIdleConnections(t *testing.T) {
 	server := serving(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
+		if n, _ := io.Copy(io.Discard, r.Body); n%2 == 0 {
+			w.Header().Set("Content-Length", "2")
+		}
+		_, _ = io.WriteString(w, "{")
+		_ = http.NewResponseController(w).Flush()
 		time.Sleep(600 * time.Millisecond)
+		_, _ = io.WriteString(w, "}")
 	}))
-	c := startConfig(t, writeSettings(t, before(server.URL, "h2c: true\ntimeouts: {idle: 200ms, body: 200ms}\n")))
+	c := startConfig(t, writeSettings(t, before(server.URL, "h2c: true\ntimeouts: {idle: 200ms, body: 200ms, unread: 200ms}\n")))
 	for major, tr := range []*http.Transport{{}, unencryptedHTTP2(t)} {
 		ctx, closed := context.WithCancel(t.Context())
 		tr.DialContext = func(ctx context.Context, network, to string) (net.Conn, error) {
 			conn, err := new(net.Dialer).DialContext(ctx, network, to)
 			return closing{conn, closed}, err
 		}
-		ask := func(body io.Reader) int {
-			req := rig.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, c.url+"/v1/chat/completions", body))
+		ask := func(body string, length int64) int {
+			req := rig.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, c.url+"/v1/chat/completions", strings.NewReader(body)))
+			if req.ContentLength = length; body == "" {
+				req.Body, _ = io.Pipe() // never comes
+			}
 			resp := rig.Must(tr.RoundTrip(req))
 			assert.Equal(t, major+1, resp.ProtoMajor)
-			require.NoError(t, resp.Body.Close())
+			require.NoError(t, rig.Err(io.ReadAll(resp.Body)))
 			return resp.StatusCode
 		}
-		assert.Equal(t, http.StatusOK, ask(strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"Hi!"}]}`)))
+		const hi = `{"model":"m","messages":[{"role":"user","content":"Hi!"}]}`
+		assert.Equal(t, http.StatusRequestEntityTooLarge, ask("", 1<<40))
+		assert.Equal(t, http.StatusOK, ask(hi, int64(len(hi))))
+		assert.Equal(t, http.StatusOK, ask(hi+" ", int64(len(hi)+1)))
 		soon(t, ctx.Done(), "the connection is still open")
-		never, end := io.Pipe()
-		assert.Equal(t, http.StatusRequestTimeout, ask(never))
-		require.NoError(t, end.Close())
+		assert.Equal(t, http.StatusRequestTimeout, ask("", -1))
 	}
 }
 
@@ -491,6 +501,7 @@ func TestClientsThatDoNotRead(t *testing.T) {
 		}
 		if r.Method != http.MethodPost {
 			http.NotFound(w, r)
+			_ = http.NewResponseController(w).Flush()
 			return
 		}
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -517,6 +528,16 @@ func TestClientsThatDoNotRead(t *testing.T) {
 	resp := rig.Must(unencryptedHTTP2(t).RoundTrip(req))
 	defer resp.Body.Close()
 	gone()
+
+	conn := dial(t, c.url, http2.ClientPreface)
+	f := http2.NewFramer(conn, conn)
+	require.NoError(t, f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize})) // none
+	for i, path := range []string{"/v1/models", "/v1/realtime?model=m"} {
+		require.NoError(t, f.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*i + 1), BlockFragment: header("GET", path), EndHeaders: true, EndStream: true}))
+		for reset := false; !reset; {
+			_, reset = rig.Must(f.ReadFrame()).(*http2.RSTStreamFrame)
+		}
+	}
 }
 
 // A connection that leaves HTTP may be silent for longer than other requests, and may be closed in one direction.

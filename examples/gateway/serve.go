@@ -243,11 +243,10 @@ func deadlines(r *http.Request, set func(time.Time) error) (by func(time.Time) e
 		return set, func() {}
 	}
 	var mu sync.Mutex
-	over := false
 	timer := time.AfterFunc(math.MaxInt64, func() {
 		mu.Lock()
 		defer mu.Unlock()
-		if !over {
+		if set != nil {
 			_ = set(time.Unix(1, 0)) // ends it at once
 		}
 	})
@@ -260,7 +259,7 @@ func deadlines(r *http.Request, set func(time.Time) error) (by func(time.Time) e
 	return by, func() {
 		mu.Lock()
 		defer mu.Unlock()
-		over = true
+		set = nil
 		timer.Stop()
 	}
 }
@@ -319,12 +318,14 @@ type timedWriter struct {
 
 func (w *timedWriter) Write(p []byte) (int, error) {
 	w.extend()
+	defer w.set(time.Time{}) // over HTTP/2 it would end the stream, even if nothing is to be written
 	return w.ResponseWriter.Write(p)
 }
 
 // FlushError is called by [http.ResponseController].
 func (w *timedWriter) FlushError() error {
 	w.extend()
+	defer w.set(time.Time{})
 	return w.control.Flush()
 }
 
