@@ -143,7 +143,7 @@ func TestTheEndOfARequestMovesTheQueueOn(t *testing.T) {
 }
 
 // Only the time in the queue is subtracted from a target, not the time that the client
-// takes to send its request, which doesn't give it an earlier deadline either.
+// takes to send its request, which doesn't give it an earlier deadline either. One that has passed still counts as set.
 func TestOnlyTheQueueTakesFromATarget(t *testing.T) {
 	const takes = 3 * time.Second
 	var o *transport.Observation
@@ -160,11 +160,13 @@ func TestOnlyTheQueueTakesFromATarget(t *testing.T) {
 			return req
 		}
 		second := w.sent(t, late(time.Second, "10500"))
+		third := w.sent(t, late(6500*time.Millisecond, "100"))
 		w.ok(t, late(2*time.Second, "10000"))
-		require.NoError(t, (<-first).err)
-		require.NoError(t, (<-second).err)
-		assert.Equal(t, []time.Duration{0, 8500 * time.Millisecond, 6 * time.Second}, stage.targets)
-		assert.Equal(t, []any{10_000.0, 4 * time.Second, time.Duration(0)}, []any{o.SLOTTFTMillis, o.Held, o.Last().Decision})
+		for _, c := range []chan reply{first, second, third} {
+			require.NoError(t, (<-c).err)
+		}
+		assert.Equal(t, []time.Duration{0, 8500 * time.Millisecond, 6 * time.Second, 1}, stage.targets)
+		assert.Equal(t, []any{100.0, 2500 * time.Millisecond, time.Duration(0)}, []any{o.SLOTTFTMillis, o.Held, o.Last().Decision})
 	})
 }
 
@@ -431,21 +433,6 @@ func TestWhatPanicsIsNotCharged(t *testing.T) {
 	w.idle(t)
 }
 
-// A target that expired while its request waited still counts as set.
-func TestTargetThatHasPassedIsNotForgotten(t *testing.T) {
-	g := startGated(t)
-	w := newWorld(t, transport.Config{Queue: one(queue.Config{})}, g.URL)
-	first := w.first(t, t.Context(), g)
-	second := w.later(t, t.Context(), "second", slo.TTFTHeader, "1")
-	w.held(t, 1)
-	time.Sleep(5 * time.Millisecond)
-	g.release <- struct{}{}
-	g.release <- struct{}{}
-	require.NoError(t, (<-first).err)
-	require.NoError(t, (<-second).err)
-	assert.Equal(t, endpick.SLO{TTFT: 1}, w.observer.requests[1].SLO)
-}
-
 // A client that leaves while its request is being routed.
 func TestClientThatLeavesAsItsTurnComes(t *testing.T) {
 	g := startGated(t)
@@ -599,23 +586,8 @@ func TestWhatIsNotHeld(t *testing.T) {
 	require.False(t, ok)
 }
 
-// If all endpoints are unhealthy, requests still go to them, but only while they have room.
-func TestUnhealthyEndpointsThatAreTriedMayBeFull(t *testing.T) {
-	var now atomic.Int64
-	full := saturation(func(candidates []endpick.Candidate) float64 { return float64(now.Load()) * float64(len(candidates)) })
-	w := newWorld(t, transport.Config{Queue: &transport.QueueConfig{Saturation: full}}, nobody())
-	for range 3 {
-		_, _, err := w.do(t, post(t, chatPath, chatStream))
-		require.Error(t, err)
-	}
-	now.Store(1)
-	q, _ := w.t.Queue()
-	assert.Equal(t, 1.0, q.Saturation)
-	w.later(t, t.Context(), "held")
-	w.held(t, 1)
-}
-
-// However many endpoints are unhealthy, and in whatever order they became so.
+// However many endpoints are unhealthy, and in whatever order they became so. If all are, requests go
+// to them as long as they have room.
 func TestEndpointsInBadHealthAreNoRoom(t *testing.T) {
 	g := startGated(t)
 	w := newWorld(t, transport.Config{Queue: one(queue.Config{})})
@@ -633,6 +605,10 @@ func TestEndpointsInBadHealthAreNoRoom(t *testing.T) {
 	assert.Equal(t, 1.0, q.Saturation)
 	g.release <- struct{}{}
 	require.NoError(t, (<-first).err)
+	require.NoError(t, w.router.Remove("z"))
+	rig.Must(w.router.Route(endpick.Request{Adopted: &endpick.Adopted{Endpoint: "a"}}))
+	q, _ = w.t.Queue()
+	assert.InDelta(t, 1.0/3, q.Saturation, 1e-9)
 }
 
 // A request that has been dispatched does not wait again after an endpoint fails it.
