@@ -512,10 +512,11 @@ func TestWhatClientsInventIsNotLacking(t *testing.T) {
 func TestOneLivesBesideManyDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const dead = 400
-		dials := 0
+		dials, wait := 0, time.Duration(0)
 		base := rig.RoundTrip(func(r *http.Request) (*http.Response, error) {
 			if r.URL.Host != "z" {
 				dials++
+				time.Sleep(wait)
 				return nil, noDial
 			}
 			return answered(200, "application/json", "{}")
@@ -539,8 +540,14 @@ func TestOneLivesBesideManyDead(t *testing.T) {
 		}
 		t.Log(dials, "trials in a minute")
 
+		wait = time.Second // in which others are due for a trial
+		for i := range 5 {
+			w.add(t, fmt.Sprintf("A%d", i), fmt.Sprintf("A%d", i))
+		}
+		w.ok(t, request())
+
 		require.NoError(t, w.router.Remove("z"))
-		dials = 0
+		dials, wait = 0, 0
 		_, _, err := w.do(t, request())
 		require.Error(t, err)
 		assert.Equal(t, 3, dials, "if none lives, nobody asks all of them")

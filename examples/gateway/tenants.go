@@ -223,12 +223,10 @@ func dropKeys(h http.Header) {
 	}
 	offered := protocols(h)
 	left := slices.DeleteFunc(slices.Clone(offered), func(p string) bool { return strings.HasPrefix(p, keyProtocol) })
-	switch {
-	case len(left) == len(offered):
-	case len(left) == 0:
-		h.Del(protocolsHeader)
-	default:
-		h.Set(protocolsHeader, strings.Join(left, ", "))
+	if len(left) < len(offered) {
+		if h.Del(protocolsHeader); len(left) > 0 {
+			h.Set(protocolsHeader, strings.Join(left, ", "))
+		}
 	}
 }
 

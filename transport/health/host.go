@@ -36,7 +36,7 @@ type Request struct {
 // fail, and adds to Request.Exclude those that hang. If that leaves none,
 // [endpick.Router.Route] fails.
 func (r *Request) Avoid(req *endpick.Request) {
-	avoid, hanging := r.Monitor.core.Avoid(nil, nil)
+	avoid, hanging := r.Monitor.core.Avoid(nil, nil, !r.sent.IsZero())
 	req.Avoid = append(avoid, r.Monitor.core.Only(cmp.Or(req.Adapter, req.Model))...)
 	if len(hanging) > 0 {
 		req.Exclude = slices.Concat(req.Exclude, hanging)

@@ -28,7 +28,7 @@ func TestWaitingWhereItMayHelp(t *testing.T) {
 	c.play("b", "fff")
 	c.play("c", "uuu")
 	for range 5 {
-		avoid, hanging := c.Health.Avoid(nil, nil)
+		avoid, hanging := c.Health.Avoid(nil, nil, false)
 		assert.Equal(t, []string{"a", "b", "c"}, avoid, "d is well")
 		assert.Empty(t, hanging)
 		c.at = c.status("a").NextTrial.Add(-1)
@@ -36,7 +36,7 @@ func TestWaitingWhereItMayHelp(t *testing.T) {
 	}
 	c.play("d", "uuu")
 	for range 5 {
-		avoid, hanging := c.Health.Avoid(nil, nil)
+		avoid, hanging := c.Health.Avoid(nil, nil, false)
 		assert.Equal(t, []string{"b", "c", "d"}, avoid)
 		assert.Empty(t, hanging)
 		require.False(t, c.send("a").trial)

@@ -53,7 +53,7 @@ func (c *cluster) ref(id string) endpick.EndpointRef {
 }
 
 func (c *cluster) Avoid(dst []string) []string {
-	avoid, _ := c.Health.Avoid(dst, nil)
+	avoid, _ := c.Health.Avoid(dst, nil, false)
 	return avoid
 }
 
@@ -191,6 +191,8 @@ func TestTrialsAreFurtherAndFurtherApart(t *testing.T) {
 		assert.False(t, avoided(), "offered to one request after %v", wait)
 		assert.True(t, avoided(), "and to that alone")
 		c.at = c.at.Add(offerFor)
+		again, _ := c.Health.Avoid(nil, nil, true)
+		assert.Equal(t, []string{"a"}, again, "nor to one that has failed elsewhere")
 		assert.False(t, avoided(), "to another if that one went elsewhere")
 		v := c.send("a")
 		assert.True(t, v.trial)
@@ -501,7 +503,7 @@ func (c *cluster) check(id string, err error) { c.Check(id, c.ref(id), false).Ch
 func (c *cluster) status(id string) Status { return c.Health.Status(c.ref(id)) }
 
 func (c *cluster) hanging() []string {
-	_, hanging := c.Health.Avoid(nil, nil)
+	_, hanging := c.Health.Avoid(nil, nil, false)
 	return hanging
 }
 

@@ -11,9 +11,9 @@ import (
 func (h *Health) Troubled() bool { return h.listed.Load() > 0 }
 
 // Avoid appends to dst the endpoints that the next request should avoid. It grants a
-// trial or a growing share by leaving an endpoint off that list. To hanging it appends
-// the endpoints to avoid even if there are no others, because they are known to hang.
-func (h *Health) Avoid(dst, hanging []string) ([]string, []string) {
+// trial or a growing share by leaving an endpoint off that list; again, after a failure elsewhere, no trial.
+// To hanging it appends the endpoints to avoid even if there are no others, because they are known to hang.
+func (h *Health) Avoid(dst, hanging []string, again bool) ([]string, []string) {
 	if !h.Troubled() {
 		return dst, hanging
 	}
@@ -44,6 +44,8 @@ func (h *Health) Avoid(dst, hanging []string) ([]string, []string) {
 				if e.hangs {
 					hanging = append(hanging, e.id)
 				}
+			case again && !all:
+				avoided = true
 			case !full:
 				e.offeredAt = now
 			}
