@@ -113,12 +113,12 @@ func (d *decoder) arrayEvent(w *wire) {
 	n := d.array()
 	w.tag = d.text()
 	var fields []string
-	last, group := 10, 0 // the last place that a group may have, and its place
+	group := 0 // its place, which is the tenth at most
 	switch string(w.tag) {
 	case "BlockStored":
 		fields = []string{"type", "block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name", "extra_keys"}
 	case "BlockRemoved":
-		fields, last = []string{"type", "block_hashes", "medium"}, 4
+		fields = []string{"type", "block_hashes", "medium"}
 	}
 	for i := 1; i < n; i++ {
 		name := ""
@@ -135,7 +135,7 @@ func (d *decoder) arrayEvent(w *wire) {
 			continue
 		case k == kindString:
 			name = "kv_cache_spec_kind"
-		case k == kindNumber && group == 0 && i <= last:
+		case k == kindNumber && group == 0 && i <= 10:
 			name, group = "group_idx", i
 		case k == kindNumber && group > 0 && i == group+2:
 			name = "kv_cache_spec_sliding_window"

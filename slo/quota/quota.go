@@ -265,7 +265,7 @@ func (t *tenant) refill(now time.Time, l *Limits) {
 // flow adds what has flowed in since the last call. Routers call concurrently, so
 // an earlier time adds nothing.
 func (t *tenant) flow(now time.Time) {
-	if passed := now.Sub(t.at).Seconds(); passed > 0 && t.rate > 0 {
+	if passed := now.Sub(t.at).Seconds(); passed > 0 {
 		t.tokens = min(t.tokens+passed*t.rate, t.burst)
 		t.at = now
 	}
