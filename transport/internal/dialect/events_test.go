@@ -103,6 +103,7 @@ func TestWhatEventsSay(t *testing.T) {
 			`{"type":"response.output_text.done","text":"abc"}`:                     `open`,
 			`{"type":"response.completed","response":{"usage":{"input_tokens":1}}}`: `whole, ended, {"input_tokens":1}`,
 			`{"type":"response.incomplete","response":{}}`:                          `whole, ended`,
+			`{"type":"response.cancelled","response":{}}`:                           `whole, ended`,
 			`{"type":"response.failed","response":{"error":{}}}`:                    `whole, ended, failed`,
 			`{"type":"error","message":"x"}`:                                        `silent, failed`,
 			`{"error":{"message":"of another API"}}`:                                `silent, failed`,

@@ -45,7 +45,7 @@ func readResponsesEvent(to *response, data []byte) {
 	switch string(rest) {
 	case "output_item.added":
 		to.on(event{kind: tool, name: field(item, "name")})
-	case "completed", "incomplete", "failed":
+	case "completed", "incomplete", "cancelled", "failed":
 		e := event{kind: ends, all: true, id: id, value: response}
 		if string(rest) == "failed" {
 			e.value = nil
