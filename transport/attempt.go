@@ -277,7 +277,7 @@ func (a *Attempt) Feed(dst, piece []byte) []byte {
 	a.health.Heard()
 	a.lease.Tokens(0) // keeps the lease alive, even if nothing is counted
 	dst = a.meter.Feed(dst, piece)
-	if stall := a.call.d.config.StallTimeout; a.filters && a.wait.limit > stall && !a.meter.Seen().FirstToken.IsZero() {
+	if stall := a.call.d.config.StallTimeout; a.wait.limit > stall && !a.meter.Seen().FirstToken.IsZero() {
 		a.wait.set(stall, false)
 	}
 	return dst

@@ -277,6 +277,7 @@ func TestARequestThatIsStuckIsSentElsewhereOnce(t *testing.T) {
 		{"the server answers others", "", minute, transport.Config{}, time.Minute, time.Minute, map[string]int{"a": 121}},
 		{"and then hangs", "", minute, transport.Config{}, 5 * time.Second, 78 * time.Second, map[string]int{"a": 11, "b": 1}},
 		{"it loads the model", "", minute, transport.Config{}, 0, time.Minute, map[string]int{"a": 1}},
+		{"others are full", "", minute, transport.Config{}, 0, time.Minute, map[string]int{"a": 1}},
 		{"no retries", "", minute, transport.Config{MaxAttempts: 1}, 0, time.Minute, map[string]int{"a": 1}},
 		{"not to be sent twice", "", `{"model":"m","stream":true,"tools":[{"type":"mcp"}],"input":"A tale that takes a minute."}`, transport.Config{}, 0, time.Minute, map[string]int{"a": 1}},
 		{"budget for one", "hang", chatStream, transport.Config{RetryShare: 1e-9, RetryBurst: 1}, 0, 10 * time.Second, map[string]int{"a": 1, "b": 1}},
@@ -301,6 +302,14 @@ func TestARequestThatIsStuckIsSentElsewhereOnce(t *testing.T) {
 					loads := *router.Endpoints()[0].Candidate.Endpoint
 					loads.Residents = []endpick.Resident{{Model: "m", State: endpick.OnDisk}}
 					require.NoError(t, router.Update(loads))
+				}
+				for _, other := range router.Endpoints()[1:] {
+					if e := *other.Candidate.Endpoint; tc.name == "others are full" {
+						e.MaxInFlight = 1
+						require.NoError(t, router.Update(e))
+						lease := rig.Must(router.Route(endpick.Request{Adopted: &endpick.Adopted{Endpoint: e.ID}}))
+						time.AfterFunc(100*time.Second, func() { lease.Done(endpick.Outcome{}) })
+					}
 				}
 				f.took()
 				f.falls("a", tc.illness)
