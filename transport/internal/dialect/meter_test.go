@@ -61,7 +61,8 @@ func TestTokensAreCountedAsTheyCome(t *testing.T) {
 		{"alone, it is as it was", "/v1/chat/completions", `{"model":"m","messages":[{}],"stream":true}`, []string{
 			`{"choices":[{"index":0,"delta":{"content":"a"}}],"usage":{"prompt_tokens":9,"completion_tokens":2}}`,
 			`{"choices":[{"index":0,"delta":{"content":"a"}}],"usage":{"prompt_tokens":9,"completion_tokens":4}}`,
-		}, []int{2, 4}, 4},
+			`{"choices":[{"index":0,"delta":{"content":"a"}}],"usage":{"prompt_tokens":9,"completion_tokens":3}}`,
+		}, []int{2, 4, 4}, 3},
 	} {
 		m := newTalk(t).streaming(tc.path, tc.body)
 		for i, event := range tc.events {
