@@ -48,17 +48,28 @@ func (x *cost) sum() float64 {
 // cost writes the cost of a candidate.
 func (d *decision) cost(c *endpick.Candidate, x *cost) {
 	d.at(c)
-	f, pairs := compute(d.req, c.PrefixTokens)
 	*x = cost{w: d.w, n: d.n, bs: c.BatchSize(), c: d.c, b: d.b}
 	x.ttft, x.tpot = d.predicted(c)
 	x.s = d.step * d.pace
-	x.fk = (d.kind.each[tokens]*f + d.kind.each[attention]*pairs) * d.pace
+	cached := c.PrefixTokens
+	if x.bs < 1 {
+		cached = max(cached, d.usual(c))
+	}
+	f, _ := compute(d.req, cached)
+	x.fk = d.prefill(cached)
+	x.ttft = max(x.ttft-(d.prefill(c.PrefixTokens)-x.fk), 0)
 	x.coming = d.rate * min(x.fk/2, d.whole)
 	x.again = f * d.lacking * d.again
 	if all := float64(c.Endpoint.KVTokens); all > 0 {
 		x.waiting = d.waiting * min((f+d.n)/all, 1)
 	}
 	x.load, x.back, x.loads = d.load(c, nil)
+}
+
+// prefill is the time to compute the prompt on the current candidate, of which so many tokens are cached.
+func (d *decision) prefill(cached int) float64 {
+	f, pairs := compute(d.req, cached)
+	return (d.kind.each[tokens]*f + d.kind.each[attention]*pairs) * d.pace
 }
 
 // predicted is the request's own latency on the current candidate: that of a Predictor, as

@@ -275,16 +275,36 @@ func TestCostTwin(t *testing.T) {
 		defer d.end()
 		d.survey()
 		for i := range cs {
-			held := float64(cs[i].PrefixTokens)
-			f := float64(req.InputTokens) - held
-			k := (l.common.each[tokens]*f + l.common.each[attention]*f*(held+f/2)) / f
+			prefill := func(held int) (f, whole float64) {
+				f = float64(req.InputTokens - held)
+				return f, l.common.each[tokens]*f + l.common.each[attention]*f*(float64(held)+f/2)
+			}
+			held, usual := cs[i].PrefixTokens, 0
+			for j := range cs {
+				most := 0 // that another one has
+				for o := range cs {
+					if o != j {
+						most = max(most, cs[o].PrefixTokens)
+					}
+				}
+				if j != i {
+					usual += min(cs[j].PrefixTokens, most)
+				}
+			}
+			if cs[i].BatchSize() == 0 && len(cs) > 1 {
+				held = max(held, usual/(len(cs)-1))
+			}
+			_, takesAll := prefill(cs[i].PrefixTokens)
+			f, k := prefill(held)
+			first := max(1000-(takesAll-k), 0)
+			k /= f
 			s := l.common.each[batches] + l.common.each[contexts]*(float64(req.InputTokens)+150)
 			lambda := float64(arrivals) / 10_000 / float64(len(cs))
 			bs, takes := cs[i].BatchSize(), 0.0
 			if memory := float64(cs[i].Endpoint.KVTokens); memory > 0 {
 				takes = min((f+300)/memory, 1)
 			}
-			want := w*1000 + 300*1 + 300*s*bs + f*(k*c*(bs+lambda*min(k*f/2, max(whole, 1)*idle))+e*again*(c*b+w)) + 300*1*w*waiting/float64(len(cs))*takes
+			want := w*first + 300*1 + 300*s*bs + f*(k*c*(bs+lambda*min(k*f/2, max(whole, 1)*idle))+e*again*(c*b+w)) + 300*1*w*waiting/float64(len(cs))*takes
 			var x cost
 			d.cost(&cs[i], &x)
 			require.InEpsilon(t, want, x.sum(), 1e-3)

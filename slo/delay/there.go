@@ -19,6 +19,8 @@ type decision struct {
 	whole      float64 // mean E2E; +Inf: not known
 	b          float64 // typical batch size
 	waiting    float64 // W: how many of this router's requests wait for memory at each of them, on average
+	shared     int     // how much of the prompt two candidates have, at least
+	held       int     // how much of that they have all together
 
 	models        []placed       // asked for so far
 	variants      []variantState // seen so far
@@ -68,7 +70,7 @@ func (d *decision) end() {
 // outliers, and W counts no more requests at a server than this router has there.
 func (d *decision) survey() {
 	var roots, waiting int64
-	most, next := 0.0, 0.0
+	most, next, deepest := 0.0, 0.0, 0
 	for i := range d.candidates {
 		c := &d.candidates[i]
 		if pressed(c, &d.m.learned.common) {
@@ -77,11 +79,20 @@ func (d *decision) survey() {
 		batch := min(c.BatchSize(), 1<<30)
 		roots += root(batch)
 		most, next = max(most, batch), max(next, min(most, batch))
+		deepest, d.shared = max(deepest, c.PrefixTokens), max(d.shared, min(deepest, c.PrefixTokens))
+	}
+	for i := range d.candidates {
+		d.held += max(min(d.candidates[i].PrefixTokens, d.shared), 0)
 	}
 	roots -= root(most) - root(endpick.CapOutlier(len(d.candidates), most, next))
 	each := 1024 * float64(max(len(d.candidates), 1))
 	mean := float64(roots) / each
 	d.b, d.waiting = mean*mean, float64(waiting)/each
+}
+
+// usual is how much of the prompt the candidates beside c have, on average, without what one alone has.
+func (d *decision) usual(c *endpick.Candidate) int {
+	return (d.held - max(min(c.PrefixTokens, d.shared), 0)) / max(len(d.candidates)-1, 1)
 }
 
 func root(batch float64) int64 { return int64(math.Sqrt(batch) * 1024) }
