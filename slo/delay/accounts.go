@@ -70,7 +70,6 @@ type lease struct {
 	stream   bool
 	answered bool
 	counted  bool    // among those that decode
-	apart    bool    // its kind has no place yet, and there are others
 	crowded  bool    // others were waiting at the engine, or memory was nearly full
 	resident string  // its model, where that is loaded when it is asked for
 	loads    bool    // it is loaded for this request
@@ -120,7 +119,6 @@ func (m *marginal) Routed(ev *endpick.Event) {
 	v.look(req, c, e, k, output)
 	*l = lease{
 		ref: c.Ref, name: n, stream: req.Stream, tenant: req.Tenant, guess: req.ExpectedPerResponse(),
-		apart: m.learned.kinds.known[n] == nil && several(ev.Candidates, c.Endpoint.Variant),
 		fresh: v.fresh, pairs: v.pairs, size: v.size, x: v.first,
 		crowded:  c.Waiting > 0 || pressed(c, k),
 		external: v.external, externalSize: v.external * k.size.or(v.size),
@@ -144,16 +142,6 @@ func (m *marginal) Routed(ev *endpick.Event) {
 	}
 }
 
-// several reports whether a request could have gone to a server of another variant.
-func several(candidates []endpick.Candidate, variant string) bool {
-	for i := range candidates {
-		if candidates[i].Endpoint.Variant != variant {
-			return true
-		}
-	}
-	return false
-}
-
 // FirstToken implements [endpick.FirstTokenObserver].
 func (m *marginal) FirstToken(ev *endpick.Event) {
 	now := nanoseconds(ev.Now)
@@ -170,7 +158,7 @@ func (m *marginal) FirstToken(ev *endpick.Event) {
 		}
 	}
 	l.answered, l.firstAt = true, now
-	if l.apart {
+	if l.name.variant != "" && m.learned.kinds.known[l.name] == nil {
 		m.learned.kinds.admit(l.name, &m.learned.common)
 	}
 	m.learned.answered(ev, l, now)

@@ -18,8 +18,8 @@ type Config struct {
 	// relative delays.
 	FirstTokenWeight float64
 	// MaxKinds bounds the number of pairs of served model and variant that are
-	// learned. A pair is learned once a request for it has been completed, or, where
-	// there are several variants, answered. One more replaces the least used one when it
+	// learned. A pair is learned once a request for it has been completed, or, if its
+	// variant has a name, answered. One more replaces the least used one when it
 	// is used more. Zero: 64.
 	MaxKinds int
 }

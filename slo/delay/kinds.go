@@ -58,7 +58,7 @@ type kinds struct {
 }
 
 // admit counts a use of a kind, and gives it a place: when a request for it has been completed,
-// or, in a fleet of several kinds, answered. Until then it is like all others, and slow servers
+// or, where servers differ, answered. Until then it is like all others, and slow servers
 // would be filled like fast ones for as long as a response takes.
 func (s *kinds) admit(n kindName, common *kind) {
 	s.total += oneUse
