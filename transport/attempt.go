@@ -365,12 +365,14 @@ func (a *Attempt) fail(r Result, err error) error {
 		a.died(r, err)
 		a.result, a.err = r, err
 		a.call.d.answered(a.lease.Endpoint(), r != Unreachable)
-		a.end(leaseStatus(r))
-		a.stage = failed
+		status := endpick.Refused
 		// A refusal is the client's fault, unless another endpoint takes the request; being full is nobody's.
 		if r != Refused && r != Full {
+			status = endpick.Failed
 			a.call.suspects.Add(a.health.Because(err), r)
 		}
+		a.end(status)
+		a.stage = failed
 	}
 	return &UpstreamError{Endpoint: a.lease.Endpoint().ID, Attempts: a.call.attempts, Err: err}
 }

@@ -26,7 +26,8 @@ func (a *Attempt) refused(status int, header http.Header, first []byte, r Result
 	var lacks *health.Lack // what the endpoint has refused the request for lack of; nil: of nothing
 	resident := a.lease.Endpoint().Resident(name)
 	switch {
-	case name != "" && saysNoModel(status, first, name):
+	case name != "" && (status == http.StatusBadRequest && noModel.Match(first) || status == http.StatusNotFound &&
+		bytes.Contains(first, []byte(name)) && bytes.Contains(bytes.ToLower(first), []byte("model"))):
 		lacks = &health.Lack{Model: name}
 	case status == http.StatusNotFound || status == http.StatusMethodNotAllowed || status == http.StatusNotImplemented,
 		r == Refused && !a.call.harmless: // a WebSocket, or what is stored elsewhere
@@ -53,12 +54,6 @@ func (a *Attempt) refused(status int, header http.Header, first []byte, r Result
 // noModel is how llama.cpp's router, llama-swap and Triton say, with a status of 400, that they have
 // not got a model, or not loaded it, as another server may have.
 var noModel = regexp.MustCompile(`(?i)model.* (not loaded|not running|not found)|unknown model|not find real modelID`)
-
-// saysNoModel reports whether a refusal is for lack of the model.
-func saysNoModel(status int, first []byte, name string) bool {
-	return status == http.StatusBadRequest && noModel.Match(first) || status == http.StatusNotFound &&
-		bytes.Contains(first, []byte(name)) && bytes.Contains(bytes.ToLower(first), []byte("model"))
-}
 
 // ownLocation makes a redirect of an endpoint, such as one to the path with a slash, one of the
 // gateway: clients don't learn where the endpoint is. It reports whether that leads to where the
@@ -101,14 +96,6 @@ func resultOf(status int) Result {
 		return Refused
 	}
 	return Erred
-}
-
-// leaseStatus is the status of a lease at an endpoint that did not serve the request.
-func leaseStatus(r Result) endpick.Status {
-	if r == Full || r == Refused {
-		return endpick.Refused
-	}
-	return endpick.Failed
 }
 
 // isFull reports whether a failure says no more than that the endpoint has no room for the request

@@ -35,9 +35,6 @@ type kind struct {
 	uses      fading // by kinds.total
 }
 
-// took records the time from the first token to the last.
-func (k *kind) took(ms, vote float64) { k.decoding.add(k.rest.of(ms), vote) }
-
 // note records how much was computed for others during a step.
 func (k *kind) note(x *amounts, n float64) {
 	const keep = 1 - 1.0/memory

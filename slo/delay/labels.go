@@ -104,7 +104,7 @@ func (l *learned) wholeResponse(ev *endpick.Event, o *endpick.Outcome, r *lease,
 // ended learns from the end of a response that has taken so long, and so much.
 func (l *learned) ended(r *lease, x *amounts, took float64) {
 	l.teach(r.name, func(k *kind) {
-		k.took(took, r.vote)
+		k.decoding.add(k.rest.of(took), r.vote)
 		k.size.add(k.sizes.of(r.size), 1)
 		if n := min(x[steps], l.lengths.most()); n > 0 { // else it is an embedding
 			k.note(x, n)

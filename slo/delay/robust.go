@@ -38,9 +38,6 @@ type fading struct {
 const recently, oneUse = 10e9, recently / memory
 
 func (f *fading) at(now int64) float64 {
-	if f.count == 0 {
-		return 0
-	}
 	return f.count * math.Exp(-float64(max(now-f.last, 0))/recently)
 }
 
