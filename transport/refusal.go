@@ -51,8 +51,7 @@ func (a *Attempt) refused(status int, header http.Header, first []byte, r Result
 	return a.fail(r, err)
 }
 
-// noModel is how llama.cpp's router, llama-swap and Triton say, with a status of 400, that they have
-// not got a model, or not loaded it, as another server may have.
+// noModel is how llama.cpp's router, llama-swap and Triton say, with a 400, that they lack a model, which others may have.
 var noModel = regexp.MustCompile(`(?i)model.* (not loaded|not running|not found)|unknown model|not find real modelID`)
 
 // ownLocation makes a redirect of an endpoint, such as one to the path with a slash, one of the

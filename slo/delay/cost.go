@@ -12,7 +12,7 @@ import (
 // cost is what a request would cost on one candidate: the sum of the delays of everyone
 // affected, in milliseconds; before anything has been learned, in prompt tokens.
 type cost struct {
-	w, ttft float64 // how much a millisecond of TTFT counts, and the request's TTFT
+	w, ttft float64 // how much a millisecond of TTFT counts, and the request's TTFT, without what is not of F
 	n, tpot float64 // tokens of its response, and the time of each
 	s       float64 // how much longer a step takes with this request
 	bs      float64 // requests that are there
@@ -52,7 +52,7 @@ func (d *decision) cost(c *endpick.Candidate, x *cost) {
 	x.ttft, x.tpot = d.predicted(c)
 	x.s = d.step * d.pace
 	cached := c.PrefixTokens
-	if x.bs < 1 {
+	if x.bs < 1 { // those who come next need it here, too, and no request alone would pay for it
 		cached = max(cached, d.usual(c))
 	}
 	f, _ := compute(d.req, cached)

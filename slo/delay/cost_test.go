@@ -243,6 +243,7 @@ func TestCostTwin(t *testing.T) {
 		}
 		req := endpick.Request{Model: "m", InputTokens: 16 * rapid.IntRange(1, 100).Draw(t, "blocks"), Stream: true}
 		var cs []endpick.Candidate
+		var prefixes []int
 		roots, most, next, e, waiting := 0.0, 0.0, 0.0, 0.0, 0.0
 		l.common.size.add(positive("size", 1000), 1)
 		for i := range rapid.IntRange(1, 5).Draw(t, "candidates") {
@@ -257,11 +258,12 @@ func TestCostTwin(t *testing.T) {
 			if memory := float64(c.Endpoint.KVTokens); memory > 0 && 1-c.KVUsage < math.Sqrt(l.common.size.or(0)/memory) {
 				waiting += min(c.Waiting, float64(c.InFlight.Requests))
 			}
-			cs = append(cs, c)
+			cs, prefixes = append(cs, c), append(prefixes, c.PrefixTokens)
 			free := max(float64(c.Endpoint.KVTokens)-m.endpoints.Find(c.Ref).filled, 0)
 			e += 1 - min(free/float64(req.InputTokens-c.PrefixTokens+300), 1)
 		}
 		e /= float64(len(cs))
+		slices.Sort(prefixes)
 		if len(cs) > 1 {
 			roots += min(most, max(2*next, 8/math.Sqrt(float64(len(cs)-1)))) - most
 		}
@@ -279,20 +281,13 @@ func TestCostTwin(t *testing.T) {
 				f = float64(req.InputTokens - held)
 				return f, l.common.each[tokens]*f + l.common.each[attention]*f*(float64(held)+f/2)
 			}
-			held, usual := cs[i].PrefixTokens, 0
-			for j := range cs {
-				most := 0 // that another one has
-				for o := range cs {
-					if o != j {
-						most = max(most, cs[o].PrefixTokens)
-					}
+			held := cs[i].PrefixTokens
+			if others := len(cs) - 1; others > 0 && cs[i].BatchSize() == 0 {
+				all := -min(held, prefixes[others-1])
+				for _, p := range prefixes {
+					all += min(p, prefixes[others-1])
 				}
-				if j != i {
-					usual += min(cs[j].PrefixTokens, most)
-				}
-			}
-			if cs[i].BatchSize() == 0 && len(cs) > 1 {
-				held = max(held, usual/(len(cs)-1))
+				held = max(held, all/others)
 			}
 			_, takesAll := prefill(cs[i].PrefixTokens)
 			f, k := prefill(held)

@@ -82,7 +82,7 @@ func (d *decision) survey() {
 		deepest, d.shared = max(deepest, c.PrefixTokens), max(d.shared, min(deepest, c.PrefixTokens))
 	}
 	for i := range d.candidates {
-		d.held += max(min(d.candidates[i].PrefixTokens, d.shared), 0)
+		d.held += min(d.candidates[i].PrefixTokens, d.shared)
 	}
 	roots -= root(most) - root(endpick.CapOutlier(len(d.candidates), most, next))
 	each := 1024 * float64(max(len(d.candidates), 1))
@@ -92,7 +92,7 @@ func (d *decision) survey() {
 
 // usual is how much of the prompt the candidates beside c have, on average, without what one alone has.
 func (d *decision) usual(c *endpick.Candidate) int {
-	return (d.held - max(min(c.PrefixTokens, d.shared), 0)) / max(len(d.candidates)-1, 1)
+	return (d.held - min(c.PrefixTokens, d.shared)) / max(len(d.candidates)-1, 1)
 }
 
 func root(batch float64) int64 { return int64(math.Sqrt(batch) * 1024) }
