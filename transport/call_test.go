@@ -108,20 +108,6 @@ func TestResults(t *testing.T) {
 	assert.Contains(t, errFirstEvent.Error(), "error event")
 }
 
-// A tenth of the burst comes back each second.
-func TestBudget(t *testing.T) {
-	b := newWorld(t).budget
-	at := time.Unix(1000, 0)
-	for i, want := range []int{10, 1} {
-		at = at.Add(time.Duration(i) * time.Second)
-		got := 0
-		for b.Retry(at) {
-			got++
-		}
-		assert.Equal(t, want, got)
-	}
-}
-
 // How failures count against their endpoint, after three requests with these results.
 func TestWhatFailuresSayOfEndpoints(t *testing.T) {
 	for _, tc := range []struct {

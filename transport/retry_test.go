@@ -223,11 +223,12 @@ func TestRequestsPayForRetries(t *testing.T) {
 		share   float64
 		burst   int
 		retried []int // how many requests in a row, and after one that was not
+		later   time.Duration
 	}{
-		{500, 0.5, 1, []int{1, 1, 1}},
-		{429, 0.5, 1, []int{1, 1, 1}},
-		{500, 0.25, 1, []int{1, 0, 0, 1}},
-		{500, 0, 0, []int{124}}, // the first finds 100 and the next 99.2, 98.4 …, 1.6, 0.8
+		{500, 0.5, 1, []int{1, 1, 1}, 0},
+		{429, 0.5, 1, []int{1, 1, 1}, 0},
+		{500, 0.25, 1, []int{1, 0, 0, 1}, 0},
+		{500, 0, 0, []int{124, 13}, time.Second}, // the first finds 100 and the next 99.2, 98.4 …, 1.6, 0.8; then 11, 10.2 …, 1.4, 0.6
 	} {
 		var open atomic.Int32
 		w := newWorldOf(t, transport.Config{MaxAttempts: 2, RetryShare: tc.share, RetryBurst: tc.burst, Base: rig.RoundTrip(func(*http.Request) (*http.Response, error) {
@@ -245,6 +246,7 @@ func TestRequestsPayForRetries(t *testing.T) {
 			}
 			assert.EqualValues(t, n, w.t.Stats().Retries-before.Retries)
 			assert.EqualValues(t, 1, w.t.Stats().RetriesDenied-before.RetriesDenied)
+			now = now.Add(tc.later)
 		}
 	}
 }
