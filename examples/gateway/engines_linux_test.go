@@ -458,8 +458,8 @@ func startVLLMs(t *testing.T, n int) []*rig.Process {
 		t.Skip("ENDPICK_VLLM is not set: no vLLM to test with")
 	}
 	return startAll(t, n, func(int) (*rig.Process, error) {
+		events, replay := rig.Must(rig.FreePort()), rig.Must(rig.FreePort())
 		return rig.Start(func(port int) *exec.Cmd {
-			events, replay := rig.Must(rig.FreePort()), rig.Must(rig.FreePort()) // others, if one is taken meanwhile
 			cmd := exec.Command(filepath.Join(dir, "venv/bin/vllm"), "serve", "./tiny", "--served-model-name", "tiny",
 				"--host", "127.0.0.1", "--port", strconv.Itoa(port), "--max-model-len", "8192", "--enforce-eager", "--enable-prefix-caching",
 				"--enable-prompt-tokens-details", "--dtype", "bfloat16", "--max-num-seqs", "4", "--max-num-queued-reqs", "8", "--kv-events-config",
