@@ -377,9 +377,9 @@ func (a *Attempt) fail(r Result, err error) error {
 	return &UpstreamError{Endpoint: a.lease.Endpoint().ID, Attempts: a.call.attempts, Err: err}
 }
 
-// died counts an endpoint that has broken off while it had the request.
+// died counts an endpoint that lived, and has broken off while it had the request.
 func (a *Attempt) died(r Result, err error) {
-	if r == Broken && !errors.Is(err, ErrTimeout) {
+	if r == Broken && !errors.Is(err, ErrTimeout) && !a.health.Unknown() {
 		a.call.deaths++
 	}
 }

@@ -368,20 +368,29 @@ func TestHoldingHasLimits(t *testing.T) {
 	leave()
 }
 
-// A request that was at two servers when they died goes to no third, whether it streams or not.
+// A request that was at two servers when they died goes to no third, whether it streams or not. Of one that has never
+// answered anybody it is not known that there is a server: a proxy that accepts connections before its engine runs.
 func TestNoRequestFellsMoreThanTwoServers(t *testing.T) {
 	for _, request := range []string{chatStream, chatAtOnce} {
 		for name, handle := range map[string]handler{
 			"before the header": breaksOff(""),
+			"never seen":        breaksOff(""),
 			"after a role":      breaksOff("text/event-stream", role),
 			"in an object":      breaksOff("application/json", `{"choices":`),
 		} {
-			dead, other := startEngine(t, handle), startEngine(t, nil)
+			dead, other := startEngine(t, func(w http.ResponseWriter, r *http.Request, body []byte) bool {
+				return r.Method == "GET" || handle(w, r, body) // a check
+			}), startEngine(t, nil)
 			w := newWorld(t, transport.Config{MaxAttempts: 5}, nobody(), dead.URL, startEngine(t, status(503)).URL, dead.URL, other.URL)
+			if name == "never seen" {
+				w.ok(t, post(t, chatPath, request))
+				continue
+			}
+			w.monitor.Check(t.Context())
 			_, _, err := w.do(t, post(t, chatPath, request))
 			assert.Equal(t, 502, transport.StatusOf(err), name)
-			assert.EqualValues(t, 2, dead.requests.Load(), name)
-			assert.Zero(t, other.requests.Load(), "who can't be reached, or says that it can't, is not dead")
+			assert.EqualValues(t, 1+2, dead.requests.Load(), name)
+			assert.EqualValues(t, 1, other.requests.Load(), "who can't be reached, or says that it can't, is not dead")
 			w.idle(t)
 		}
 	}

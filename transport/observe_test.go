@@ -293,15 +293,6 @@ func TestLatencies(t *testing.T) {
 	assert.Nil(t, r.Last())
 }
 
-func TestResults(t *testing.T) {
-	for result, failed := range map[transport.Result]bool{
-		transport.Served: false, transport.Unreachable: true, transport.Broken: true, transport.Erred: true,
-		transport.Full: false, transport.Refused: false, transport.Canceled: false,
-	} {
-		assert.Equal(t, failed, result.Failed(), result)
-	}
-}
-
 // A recording contains no word of a prompt or a response.
 func TestRecordingHoldsNoText(t *testing.T) {
 	e := startEngine(t, nil)

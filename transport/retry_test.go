@@ -205,13 +205,6 @@ func TestTheLastFailureIsPassedOn(t *testing.T) {
 		assert.Equal(t, "failed", w.record(t).Status)
 		w.idle(t)
 	})
-	t.Run("as a timeout", func(t *testing.T) {
-		w := newWorld(t, transport.Config{ResponseTimeout: 50 * time.Millisecond}, startEngine(t, hangs()).URL)
-		_, _, err := w.do(t, post(t, chatPath, chatAtOnce))
-		assert.ErrorIs(t, err, transport.ErrTimeout)
-		assert.Equal(t, 504, transport.StatusOf(err))
-		w.idle(t)
-	})
 }
 
 // Retries are paid by the requests: with a share of one half, every other one is retried.

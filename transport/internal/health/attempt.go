@@ -81,6 +81,13 @@ func (a Attempt) Heard() {
 // WasOut reports whether the endpoint was known to be out when the request was sent there.
 func (a Attempt) WasOut() bool { return a.out }
 
+// Unknown reports whether the endpoint has never answered anybody, nor passed a check: there may be no server behind it.
+func (a Attempt) Unknown() bool {
+	a.e.h.mu.Lock()
+	defer a.e.h.mu.Unlock()
+	return a.e.heard.Load() == 0 && !a.e.everPassed
+}
+
 // Stuck reports whether the endpoint has sent nothing to anybody since the
 // request was sent there, or since Anew.
 func (a Attempt) Stuck() bool { return a.e.heard.Load() == a.heard }
