@@ -152,6 +152,12 @@ func TestStoredResponsesAreFoundAgain(t *testing.T) {
 	assert.Empty(t, w.observer.blocks[9], "or the tools are")
 	assert.Equal(t, w.observer.requests[0].Session, w.observer.requests[2].Session)
 
+	require.NoError(t, w.router.Drain("a"))
+	w.ok(t, getting("/v1/responses/resp_a"))
+	w.idle(t)
+	assert.Equal(t, "a", w.records[len(w.records)-1].Endpoint, "it is drained, and has it still")
+	require.NoError(t, w.router.Resume("a"))
+
 	// Once the server is gone, the others answer from what they know, even while it
 	// still has a request to finish.
 	last := rig.Must(w.router.Route(endpick.Request{Exclude: []string{"B"}}))

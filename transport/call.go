@@ -147,7 +147,12 @@ func (c *Call) choose(ctx context.Context) (endpick.Lease, error) {
 	if c.alias != nil {
 		return c.chooseAmong(ctx)
 	}
-	return c.chooseFor(false)
+	lease, err := c.chooseFor(false)
+	var none *endpick.NoEndpointError
+	if id := c.parsed.Endpoint(); id != "" && !c.metered && errors.As(err, &none) && none.Draining > 0 && !slices.Contains(c.exclude, id) {
+		return c.adopt(id) // it alone has what is stored there, which costs it no work
+	}
+	return lease, err
 }
 
 // chooseFor chooses an endpoint for the model that the call is for now. Unhealthy ones are avoided, or with strict
@@ -169,14 +174,11 @@ func (c *Call) chooseFor(strict bool) (endpick.Lease, error) {
 		out = append(out, avoid...)
 	}
 	req := c.Request
-	req.Exclude, req.Avoid = c.exclude, append(avoid, c.Request.Avoid...)
+	req.Exclude, req.Avoid = append(slices.Clip(c.exclude), out...), append(avoid, c.Request.Avoid...)
 	if c.reading.TryLock() {
 		defer c.reading.Unlock()
 	} else {
 		req.Receipt = nil
-	}
-	if len(out) > 0 {
-		req.Exclude = slices.Concat(c.exclude, out)
 	}
 	lease, err := c.d.config.Router.Route(req)
 	if c.observes() {
