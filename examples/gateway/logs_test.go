@@ -26,7 +26,7 @@ func TestRequestsThatGoWrongAreLogged(t *testing.T) {
 			_, _ = io.WriteString(w, "{}")
 			return
 		}
-		w.Header().Set("Content-Type", "text/event-stream")
+		w.Header().Set("Content-Type", "Text/Event-Stream;charset=utf-8")
 		_, _ = io.WriteString(w, "data: {\"choices\":[{\"delta\":{\"content\":\"Hel\"}}]}\n\n")
 		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
@@ -41,7 +41,7 @@ func TestRequestsThatGoWrongAreLogged(t *testing.T) {
 		resp := rig.Must(http.DefaultClient.Do(req))
 		defer resp.Body.Close()
 		_, _ = io.Copy(io.Discard, resp.Body)
-		assert.Equal(t, resp.Header.Get("Content-Type") == "text/event-stream", resp.Header.Get("X-Accel-Buffering") == "no", "nginx holds streams back")
+		assert.Equal(t, resp.Header.Get("Content-Type") == "Text/Event-Stream;charset=utf-8", resp.Header.Get("X-Accel-Buffering") == "no", "nginx holds streams back")
 		return resp.StatusCode
 	}
 	const named = `method=POST path=/v1/chat/completions id=`

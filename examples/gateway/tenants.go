@@ -267,7 +267,7 @@ func ownHeader(resp *http.Response) error {
 	maps.DeleteFunc(resp.Header, func(name string, _ []string) bool {
 		return strings.HasPrefix(name, "Access-Control-") || name == idHeader
 	})
-	kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
+	kind, _, _ := strings.Cut(strings.ToLower(resp.Header.Get("Content-Type")), ";")
 	if kind == "text/event-stream" || kind == "application/x-ndjson" {
 		resp.Header.Set("X-Accel-Buffering", "no")
 	}

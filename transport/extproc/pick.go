@@ -85,7 +85,7 @@ func (c *conversation) describe(req *endpick.Request) (err error) {
 		req.Tenant = c.header.Get(fairnessHeader)
 	}
 	if config.RequireModel && req.Model == "" && len(c.body) > 0 && c.pseudo[":method"] == http.MethodPost &&
-		!strings.HasPrefix(c.header.Get("Content-Type"), "multipart/") {
+		!strings.HasPrefix(strings.ToLower(c.header.Get("Content-Type")), "multipart/") {
 		return &endpick.RequestError{Field: "model", Reason: "is missing"}
 	}
 	if config.Describe == nil {

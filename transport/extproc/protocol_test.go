@@ -113,7 +113,7 @@ func TestProtocol(t *testing.T) {
 				c = w.talk(t, c.mode)
 				m := requestHeaders(false, append(pairs, ":path", "/v1/files")...)
 				if taken == "form" {
-					m.GetRequestHeaders().GetHeaders().Headers[2].RawValue = []byte("multipart/form-data; boundary=x")
+					m.GetRequestHeaders().GetHeaders().Headers[2].RawValue = []byte("Multipart/form-data; boundary=x")
 				}
 				c.head(m)
 				c.send(requestBody(taken, true))
