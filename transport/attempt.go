@@ -129,7 +129,7 @@ func (a *Attempt) Lease() endpick.Lease {
 
 // SetHeader sets in the header of the request what the endpoint needs beside
 // the body: that the body has no coding any more, that a response which is metered must
-// come without one, and its data-parallel rank. An upgrade to another version of HTTP is
+// come without one, and its data-parallel rank, if it has one. An upgrade to another version of HTTP is
 // dropped.
 func (a *Attempt) SetHeader(h http.Header) { a.call.setHeader(h, a.Endpoint()) }
 
@@ -148,6 +148,7 @@ func (c *Call) setHeader(h http.Header, e *endpick.Endpoint) {
 		h.Del("Upgrade")
 		h.Del("Connection")
 	}
+	h.Del("X-Data-Parallel-Rank") // the client's
 	if e.Ranked {
 		h.Set("X-Data-Parallel-Rank", strconv.Itoa(e.Rank))
 	}

@@ -274,7 +274,7 @@ func TestTargets(t *testing.T) {
 	} {
 		w := newWorld(t, transport.Config{})
 		require.NoError(t, w.router.Add(tc.endpoint))
-		_, body := w.ok(t, post(t, "/v1/embeddings?a=b", `{"model":"m"}`))
+		_, body := w.ok(t, post(t, "/v1/embeddings?a=b", `{"model":"m"}`, "X-Data-Parallel-Rank", "7"))
 		assert.Equal(t, tc.want, body)
 	}
 	w := newWorld(t, transport.Config{Base: http.DefaultTransport}, "h2c://"+host)

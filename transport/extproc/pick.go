@@ -156,19 +156,16 @@ func (c *conversation) tell(first string) *choice {
 func (c *conversation) mutation(to *choice) *extprocv3.HeaderMutation {
 	m := &extprocv3.HeaderMutation{}
 	m.SetHeaders = append(m.SetHeaders, set(DestinationHeader, to.servers))
-	const coding = "Content-Encoding"
-	header := http.Header{}
-	if _, coded := c.header[coding]; coded {
-		header.Set(coding, "")
+	header, names := http.Header{}, [...]string{"Content-Encoding", "Accept-Encoding", "X-Data-Parallel-Rank"}
+	for _, name := range names {
+		header[name] = c.header[name]
 	}
-	coded := len(header)
 	c.attempt.SetHeader(header)
-	if _, still := header[coding]; coded > 0 && !still {
-		m.RemoveHeaders = append(m.RemoveHeaders, "content-encoding")
-	}
-	delete(header, coding)
-	for _, name := range []string{"Accept-Encoding", "X-Data-Parallel-Rank"} {
-		if v := header.Get(name); v != "" {
+	for _, name := range names {
+		switch v, was := header.Get(name), c.header.Get(name); {
+		case v == "" && was != "":
+			m.RemoveHeaders = append(m.RemoveHeaders, strings.ToLower(name))
+		case v != was:
 			m.SetHeaders = append(m.SetHeaders, set(strings.ToLower(name), v))
 		}
 	}

@@ -227,9 +227,9 @@ func TestProtocol(t *testing.T) {
 			z := gzip.NewWriter(&packed)
 			z.Write([]byte(chatBody))
 			z.Close()
-			m, body := c.request(packed.String(), "content-encoding", "gzip")
+			m, body := c.request(packed.String(), "content-encoding", "gzip", "x-data-parallel-rank", "7")
 			assert.Equal(t, chatBody, body)
-			assert.Equal(t, []string{"content-encoding"}, common(m).GetHeaderMutation().GetRemoveHeaders())
+			assert.Equal(t, []string{"content-encoding", "x-data-parallel-rank"}, common(m).GetHeaderMutation().GetRemoveHeaders())
 			assert.Equal(t, strconv.Itoa(len(body)), mutation(m, "content-length"))
 		}},
 		{"an empty body", extproc.Config{}, named("10.0.0.1:8000", "")},
