@@ -104,20 +104,15 @@ func heldMillis(r *transport.Observation) float64 {
 // earlier names the endpoints that were tried before the last one and their errors;
 // empty if there were none.
 func earlier(attempts []transport.ObservedAttempt) string {
-	var b strings.Builder
-	for i := 0; i+1 < len(attempts); i++ {
-		a := &attempts[i]
-		if i > 0 {
-			b.WriteString("; ")
-		}
-		b.WriteString(a.Candidate.Endpoint.ID + ": ")
+	var all []string
+	for _, a := range attempts[:max(len(attempts)-1, 0)] {
+		why := string(a.Result)
 		if a.Err != nil {
-			b.WriteString(textOf(a.Err).Error())
-		} else {
-			b.WriteString(string(a.Result))
+			why = textOf(a.Err).Error()
 		}
+		all = append(all, a.Candidate.Endpoint.ID+": "+why)
 	}
-	return b.String()
+	return strings.Join(all, "; ")
 }
 
 // stranger logs a request without a valid key.

@@ -204,13 +204,12 @@ func (s *settings) validatePolicies() error {
 const maxTenantName = 256
 
 func (s *settings) validateTenants() error {
-	if len(s.Tenants) > 0 && s.TrustHeaders {
+	switch {
+	case len(s.Tenants) > 0 && s.TrustHeaders:
 		return s.bad("trust_headers", "takes tenants from headers, and tenants from keys: there can be one of the two")
-	}
-	if s.Tenants != nil && s.Open {
+	case s.Tenants != nil && s.Open:
 		return s.bad("open", "needs no key, and tenants have some: there can be one of the two")
-	}
-	if s.Tenants != nil && len(s.Tenants) == 0 { // such as by a template: nobody is to get in without a key
+	case s.Tenants != nil && len(s.Tenants) == 0: // such as by a template: nobody is to get in without a key
 		return s.bad("tenants", "names nobody: say open: true instead if no key is to be needed")
 	}
 	owners := map[[32]byte]string{}
@@ -274,19 +273,16 @@ func (s *settings) validateRest() error {
 			return s.bad(fmt.Sprintf("origins[%d]", i), "is no origin, such as https://chat.example, in small letters, with nothing after the host and port")
 		}
 	}
-	if s.Limits.Header > 1<<30 { // net/http adds to it
+	switch _, err := s.Log.level(); {
+	case s.Limits.Header > 1<<30: // net/http adds to it
 		return s.bad("limits.header", "is more than 1 GiB")
-	}
-	if s.Record != nil && s.Record.File == "" {
+	case s.Record != nil && s.Record.File == "":
 		return s.bad("record.file", "is missing")
-	}
-	if _, err := s.Log.level(); err != nil {
+	case err != nil:
 		return s.bad("log.level", "%q is none of debug, info, warn, error", s.Log.Level)
-	}
-	if s.Log.Format != "text" && s.Log.Format != "json" {
+	case s.Log.Format != "text" && s.Log.Format != "json":
 		return s.bad("log.format", "%q is neither text nor json", s.Log.Format)
-	}
-	if !slices.Contains(loggedRequests, s.Log.Requests) {
+	case !slices.Contains(loggedRequests, s.Log.Requests):
 		return s.bad("log.requests", "%q is none of %s", s.Log.Requests, strings.Join(loggedRequests, ", "))
 	}
 	return nil
