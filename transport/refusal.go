@@ -68,10 +68,14 @@ func (a *Attempt) ownLocation(header http.Header) (back bool) {
 		return false
 	}
 	path := to.EscapedPath()
-	if base, err := host.Parse(a.lease.Endpoint().Address); err == nil {
+	base, err := host.Parse(a.lease.Endpoint().Address)
+	if err == nil {
 		path = "/" + strings.TrimLeft(strings.TrimPrefix(path, strings.TrimSuffix(base.EscapedPath(), "/")), "/")
 	}
 	back = path == a.call.parsed.Path() && (to.RawQuery == "" || a.call.metered)
+	if !back && err == nil && to.Host != "" && to.Hostname() != base.Hostname() {
+		return false // it is elsewhere, as files in a store
+	}
 	if to.RawQuery != "" {
 		path += "?" + to.RawQuery
 	}
