@@ -306,7 +306,7 @@ func TestSettingsWithAMistake(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"": "is empty", "# nothing\n": "is empty", "\xff": "is not UTF-8", "listen: ''\nendpoints: []": ":1: listen: is empty",
-		"listen: a:1":  "endpoints: names no server",
+		"listen: a:1": "endpoints: names no server", "listen: '*:80'": ":1: listen: is no address",
 		"discover: {}": ":1: discover: needs one of file, dns and srv", "discover: {file: a, dns: b}": "needs one of",
 		"discover: {dns: a}": ":1: discover.port: 0 is not a port", "discover: {srv: a, port: 1}": "discover.port: is for dns",
 		"discover: {srv: a, network: ip4}": "discover.network: is for dns", "discover: {dns: a, port: 1, network: ip}": "neither ip4 nor ip6",

@@ -56,9 +56,12 @@ func (s *settings) validateListeners() error {
 		if l.address == "" {
 			return s.bad(l.field, "is empty")
 		}
-		_, port, err := net.SplitHostPort(l.address)
+		host, port, err := net.SplitHostPort(l.address)
 		if err == nil {
 			_, err = net.LookupPort("tcp", port)
+		}
+		if strings.ContainsAny(host, "*/ ") {
+			err = errors.New("is no address of this machine; without a host, as in :8080, it is all of them")
 		}
 		if err != nil {
 			return s.bad(l.field, "%v", err)
