@@ -84,9 +84,9 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, options ...grpc.Serv
 	g := grpc.NewServer(append([]grpc.ServerOption{
 		grpc.MaxRecvMsgSize(int(min(s.dispatcher.MaxBodyBytes(), math.MaxInt-overhead)) + overhead),
 		// Detects proxies that have vanished, and answers the pings of proxies that
-		// check for this server.
+		// check for this server, as often as they like.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 1, PermitWithoutStream: true}),
 	}, options...)...)
 	s.Register(g)
 	drained := make(chan struct{})

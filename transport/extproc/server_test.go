@@ -35,7 +35,6 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -562,12 +561,20 @@ func TestServingEndsWithItsListener(t *testing.T) {
 
 func TestTLSAndKeepAlive(t *testing.T) {
 	w := newWorld(t, extproc.Config{Dispatcher: transport.Config{MaxBodyBytes: int64(len(chatBody))}}) // a header may be longer
+	conn := rig.Must(net.Dial("tcp", w.conn.Target()))
+	defer conn.Close()
 	at, _, _ := listen(t, w.server, "127.0.0.1:0", secured())
-	w.conn = connect(t, at, credentials.NewTLS(&tls.Config{InsecureSkipVerify: true}),
-		// The shortest interval that Envoy may be set to; a stricter server would close the
-		// connection.
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, PermitWithoutStream: true}))
+	w.conn = connect(t, at, credentials.NewTLS(&tls.Config{InsecureSkipVerify: true}))
 	names(t, "10.0.0.1:8000", first(w.talk(t, inPieces).request(chatBody)))
+
+	// Envoy pings as often as it is told to. A stricter server would close the connection, with all its streams.
+	const pings = 9
+	_ = rig.Must(io.WriteString(conn, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"+"\x00\x00\x00\x04\x00\x00\x00\x00\x00"+strings.Repeat("\x00\x00\x08\x06\x00\x00\x00\x00\x00pingping", pings)))
+	for heard, b := "", make([]byte, 512); strings.Count(heard, "pingping") < pings; {
+		n, err := conn.Read(b)
+		require.NoError(t, err, heard)
+		heard += string(b[:n])
+	}
 }
 
 // pickers are many behind one Envoy, by the host that the client asks for.
