@@ -224,14 +224,12 @@ func (w *Watcher) ids() []string {
 	return ids
 }
 
-// missing returns those of a that are not in b; both are sorted.
-func missing(a, b []string) (left []string) {
-	for _, id := range a {
-		if _, found := slices.BinarySearch(b, id); !found {
-			left = append(left, id)
-		}
-	}
-	return left
+// missing returns those of a that are not in b, which is sorted.
+func missing(a, b []string) []string {
+	return slices.DeleteFunc(slices.Clone(a), func(id string) bool {
+		_, found := slices.BinarySearch(b, id)
+		return found
+	})
 }
 
 // guard calls a function of the host in a goroutine where a panic would end the

@@ -79,7 +79,7 @@ func TestAFileThatTurnsToGarbage(t *testing.T) {
 		for _, tc := range []struct{ text, reported string }{
 			{"# nobody\n", path + ": discover: no endpoints"},
 			{"a:1\nftp://c\n", path + ":2: the address is neither a host nor a URL of http, https or h2c"},
-			{"a:1\n\na:1", path + ":3: is listed twice"},
+			{"a:1\n\na:1", path + `:3: endpick: endpoint "a:1" is listed twice`},
 			{"[]", path + ": discover: no endpoints"},
 			{"[\n {\"address\": \"a:1\"},\n {\"adress\": \"b:1\"}\n]", path + `:3: json: unknown field "adress"`},
 			{"[\n {\"address\": \"a:1\"},\n null\n]", path + ":3: an endpoint without an address"},
@@ -198,12 +198,8 @@ func TestConfig(t *testing.T) {
 	_, err := discover.New(discover.Config{Router: router, Source: &discover.DNS{SRV: true, Name: "models.test"}})
 	require.NoError(t, err, "the records have the port")
 	w := rig.Must(discover.New(discover.Config{Router: router, Source: lists}))
-	assert.ErrorIs(t, w.Poll(t.Context()), discover.ErrEmpty)
 	current = list("::bad::")
 	assert.ErrorIs(t, w.Poll(t.Context()), transport.ErrAddress)
-	done, cancel := context.WithCancel(t.Context())
-	cancel()
-	assert.ErrorIs(t, w.Poll(done), context.Canceled)
 }
 
 // Servers from a file, with facts that the program adds.
@@ -458,13 +454,21 @@ func addresses(list []endpick.Endpoint) (all []string) {
 }
 
 func TestDNS(t *testing.T) {
-	z := zoneOf("10.0.0.2", "10.0.0.1", "10.0.0.2", "fd00::1")
-	d := &discover.DNS{Name: "models.test.", Port: 8000, Scheme: "https", Resolver: z.resolver(), Endpoint: endpick.Endpoint{ID: "x", Models: []string{"m"}, Variant: "h100"}}
-	list := rig.Must(d.Endpoints(t.Context()))
-	assert.Equal(t, []string{"10.0.0.1:8000 https://10.0.0.1:8000", "10.0.0.2:8000 https://10.0.0.2:8000", "[fd00::1]:8000 https://[fd00::1]:8000"}, addresses(list))
-	assert.Equal(t, "h100", list[1].Variant)
+	z := zoneOf("10.0.0.2", "10.0.0.1", "10.0.0.2", "fd00::1", "::ffff:10.0.0.1")
+	d := &discover.DNS{
+		Name: "models.test.", Port: 8000, Scheme: "https", Resolver: z.resolver(),
+		Endpoint: endpick.Endpoint{ID: "x", Address: "?", Models: []string{"m"}, Labels: map[string]string{"z": "a"}, Variant: "h100"},
+	}
+	for range 2 {
+		list := rig.Must(d.Endpoints(t.Context()))
+		assert.Equal(t, []string{"10.0.0.1:8000 https://10.0.0.1:8000", "10.0.0.2:8000 https://10.0.0.2:8000", "[fd00::1]:8000 https://[fd00::1]:8000"}, addresses(list))
+		for _, e := range list { // which share no models and labels
+			assert.Equal(t, "h100[m] map[z:a]", fmt.Sprint(e.Variant, e.Models, e.Labels))
+			e.Models[0], e.Labels["z"] = "?", "?"
+		}
+	}
 	d.Network, d.Scheme = "ip4", ""
-	list = rig.Must(d.Endpoints(t.Context()))
+	list := rig.Must(d.Endpoints(t.Context()))
 	assert.Equal(t, []string{"10.0.0.1:8000 10.0.0.1:8000", "10.0.0.2:8000 10.0.0.2:8000"}, addresses(list))
 
 	d.Network = ""
@@ -486,20 +490,24 @@ func TestDNS(t *testing.T) {
 	_, err = d.Endpoints(t.Context())
 	assert.Error(t, err)
 	assert.NotErrorIs(t, err, discover.ErrEmpty, "who knows")
+
+	var port atomic.Int64
+	d.Resolver = &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+		return nil, &net.OpError{Op: "read", Net: "udp", Source: &net.UDPAddr{Port: int(port.Add(1))}, Addr: &net.UDPAddr{Port: 53}, Err: os.ErrDeadlineExceeded}
+	}}
+	_, err = d.Endpoints(t.Context())
+	assert.ErrorContains(t, err, ": read udp :53: i/o timeout")
+	assert.EqualError(t, rig.Err(d.Endpoints(t.Context())), err.Error(), "from another port, but the same error")
 }
 
 // An address is the same however it is written: resolvers also return IPv4 addresses
 // as IPv6, and one server must not count twice.
 func TestDNSAddressesAreOfOneKind(t *testing.T) {
-	z := zoneOf("10.0.0.1", "::ffff:10.0.0.1", "fd00::ffff:a00:1")
-	d := &discover.DNS{Name: "models.test.", Port: 80, Resolver: z.resolver()}
-	list := rig.Must(d.Endpoints(t.Context()))
-	assert.Equal(t, []string{"10.0.0.1:80 10.0.0.1:80", "[fd00::ffff:a00:1]:80 [fd00::ffff:a00:1]:80"}, addresses(list))
 	for name, want := range map[string]string{
-		"10.0.0.7": "10.0.0.7:80", "::ffff:10.0.0.7": "10.0.0.7:80", "fd00::7": "[fd00::7]:80",
+		"10.0.0.7": "10.0.0.7:80", "::ffff:10.0.0.7": "10.0.0.7:80", "fd00::7": "[fd00::7]:80", "fd00::ffff:a00:1": "[fd00::ffff:a00:1]:80",
 	} {
-		d.Name, d.Scheme = name, "http"
-		assert.Equal(t, []string{want + " http://" + want}, addresses(rig.Must(d.Endpoints(t.Context()))), name)
+		list := rig.Must((&discover.DNS{Name: name, Port: 80, Scheme: "http"}).Endpoints(t.Context()))
+		assert.Equal(t, []string{want + " http://" + want}, addresses(list), name)
 	}
 }
 
@@ -653,23 +661,6 @@ func TestTheProgramsResolver(t *testing.T) {
 	assert.Equal(t, []string{"10.0.0.1:8000 10.0.0.1:8000"}, addresses(list))
 	list = rig.Must((&discover.DNS{SRV: true, Name: "fleet.test."}).Endpoints(t.Context()))
 	assert.Equal(t, []string{"a:1 a:1"}, addresses(list))
-}
-
-// Endpoints of one name do not share models and labels.
-func TestEndpointsOfANameAreApart(t *testing.T) {
-	d := &discover.DNS{
-		Name: "fleet.test.", Port: 8000, Scheme: "https", Resolver: zoneOf("10.0.0.2", "10.0.0.1", "10.0.0.2").resolver(),
-		Endpoint: endpick.Endpoint{ID: "?", Address: "?", Models: []string{"m"}, Labels: map[string]string{"z": "a"}},
-	}
-	for range 2 {
-		list := rig.Must(d.Endpoints(t.Context()))
-		require.Len(t, list, 2)
-		for i, at := range []string{"10.0.0.1:8000", "10.0.0.2:8000"} {
-			assert.Equal(t, endpick.Endpoint{ID: at, Address: "https://" + at, Models: []string{"m"}, Labels: map[string]string{"z": "a"}}, list[i])
-			list[i].Models[0], list[i].Labels["z"] = "?", "?"
-		}
-	}
-	assert.Equal(t, []string{"m"}, d.Endpoint.Models)
 }
 
 // A silent name server is waited for no longer than the caller's context allows.

@@ -51,7 +51,7 @@ func (d *DNS) Endpoints(ctx context.Context) ([]endpick.Endpoint, error) {
 	// Otherwise a failure to find addresses of one kind leaves those of the other, or looks like there are none.
 	hosts, err := look(ctx, &net.Resolver{PreferGo: r.PreferGo, StrictErrors: true, Dial: r.Dial})
 	if err != nil {
-		return nil, notFound(err)
+		return nil, plain(err)
 	}
 	return endpoints(hosts, d.Scheme, &d.Endpoint), nil
 }
@@ -77,10 +77,17 @@ func (d *DNS) services(ctx context.Context, r *net.Resolver) (hosts []string, er
 	return hosts, err
 }
 
-// notFound turns the error for a name without records into ErrEmpty.
-func notFound(err error) error {
+// plain turns the error for a name without records into ErrEmpty, and leaves out the port from which was
+// asked: it is another each time, and the error would be reported at each poll.
+func plain(err error) error {
 	var bad *net.DNSError
-	if errors.As(err, &bad) && bad.IsNotFound {
+	if !errors.As(err, &bad) {
+		return err
+	}
+	if from, to, ok := strings.Cut(bad.Err, "->"); ok {
+		bad.Err = from[:strings.LastIndexByte(from, ' ')+1] + to
+	}
+	if bad.IsNotFound {
 		return fmt.Errorf("%w: %w", ErrEmpty, err)
 	}
 	return err

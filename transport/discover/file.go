@@ -152,20 +152,15 @@ func lineOf(text []byte, offset int64) int {
 // parseLines returns a list and where in the text each endpoint is.
 func parseLines(text string) (list []endpick.Endpoint, at []int64, line int, err error) {
 	next := 0
-	seen := map[string]bool{}
 	for one := range strings.Lines(text) {
 		line++
 		from := next
 		next += len(one)
 		one, _, _ = strings.Cut(one, " #")
 		one = strings.TrimSpace(one)
-		switch {
-		case one == "" || one[0] == '#':
+		if one == "" || one[0] == '#' {
 			continue
-		case seen[one]:
-			return nil, nil, line, errors.New("is listed twice")
 		}
-		seen[one] = true
 		e := endpick.Endpoint{Address: one}
 		if err := checkAddress(&e); err != nil {
 			return nil, nil, line, err
