@@ -68,10 +68,9 @@ func newDispatcher(config Config) (*Dispatcher, error) {
 	if err != nil {
 		return nil, err
 	}
+	d.health = health.New(config.Router, 2)
 	if config.Health != nil {
 		d.health = config.Health.Core()
-	} else {
-		d.health = health.New(config.Router, 2)
 	}
 	return d, nil
 }

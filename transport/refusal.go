@@ -29,6 +29,8 @@ func (a *Attempt) refused(status int, header http.Header, first []byte, r Result
 	case name != "" && (status == http.StatusBadRequest && noModel.Match(first) || status == http.StatusNotFound &&
 		bytes.Contains(first, []byte(name)) && bytes.Contains(bytes.ToLower(first), []byte("model"))):
 		lacks = &health.Lack{Model: name}
+	case status == http.StatusBadRequest && tooLong.Match(first):
+		lacks = new(health.Lack)
 	case status == http.StatusNotFound || status == http.StatusMethodNotAllowed || status == http.StatusNotImplemented,
 		r == Refused && !a.call.harmless: // a WebSocket, or what is stored elsewhere
 		lacks = &health.Lack{Model: name, Path: a.call.parsed.Path()}
@@ -53,6 +55,9 @@ func (a *Attempt) refused(status int, header http.Header, first []byte, r Result
 
 // noModel is how llama.cpp's router, llama-swap and Triton say, with a 400, that they lack a model, which others may have.
 var noModel = regexp.MustCompile(`(?i)model.* (not loaded|not running|not found)|unknown model|not find real modelID`)
+
+// tooLong is how vLLM, SGLang, llama.cpp and others say that a prompt is, which another may take.
+var tooLong = regexp.MustCompile(`(?i)context (length|size)`)
 
 // ownLocation makes a redirect of an endpoint, such as one to the path with a slash, one of the
 // gateway: clients don't learn where the endpoint is. It reports whether that leads to where the

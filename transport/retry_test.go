@@ -187,13 +187,6 @@ func TestTheLastFailureIsPassedOn(t *testing.T) {
 		assert.Equal(t, 2, w.record(t).Attempts)
 		w.idle(t)
 	})
-	t.Run("at the cap", func(t *testing.T) {
-		before := a.requests.Load()
-		w := newWorld(t, transport.Config{MaxAttempts: 2}, a.URL, a.URL, a.URL)
-		w.gets(t, 503, post(t, chatPath, chatStream))
-		assert.EqualValues(t, 2, a.requests.Load()-before)
-		w.idle(t)
-	})
 	t.Run("as an error if nothing was answered", func(t *testing.T) {
 		w := newWorld(t, transport.Config{}, nobody(), nobody())
 		_, _, err := w.do(t, post(t, chatPath, chatStream))
@@ -478,17 +471,22 @@ func TestServersWithUnlikeAPIs(t *testing.T) {
 	}
 }
 
-// What a client invents changes nothing for others, whatever a server repeats of it when it refuses that.
+// What a client invents, or is too long for one server, changes nothing for others, whatever a server says when it refuses that.
 func TestWhatClientsInventIsNotLacking(t *testing.T) {
-	for _, odd := range []struct{ path, body, says string }{
-		{chatPath, `{"model":"caf\u00e9"}`, `no model caf\u00e9`},
-		{"/v1/messages", `{"model":"/v1/messages"}`, "no model /v1/messages"},
-		{chatPath, `{"model":"/v1/messages"}`, "no model /v1/messages"},
-		{"/v1/responses", `{"model":"m","store":false,"previous_response_id":"resp_model m"}`, "Response with id 'resp_model m' not found."},
-		{"/model m/v1/messages", `{"model":"m"}`, "Cannot POST /model m/v1/messages"},
+	for _, odd := range []struct {
+		path, body, says string
+		status           int
+	}{
+		{chatPath, `{"model":"caf\u00e9"}`, `no model caf\u00e9`, 404},
+		{"/v1/messages", `{"model":"/v1/messages"}`, "no model /v1/messages", 404},
+		{chatPath, `{"model":"/v1/messages"}`, "no model /v1/messages", 404},
+		{"/v1/responses", `{"model":"m","store":false,"previous_response_id":"resp_model m"}`, "Response with id 'resp_model m' not found.", 404},
+		{"/model m/v1/messages", `{"model":"m"}`, "Cannot POST /model m/v1/messages", 404},
+		{chatPath, `{"model":"long"}`, "This model's maximum context length is 4096 tokens.", 400},
+		{chatPath, `{"model":"long"}`, "the request exceeds the available context size", 400}, // llama.cpp's
 	} {
 		picky := startEngine(t, func(w http.ResponseWriter, r *http.Request, body []byte) bool {
-			return string(body) == odd.body && r.URL.Path == odd.path && status(404, `{"message":"`+odd.says+`"}`)(w, r, body)
+			return string(body) == odd.body && r.URL.Path == odd.path && status(odd.status, `{"message":"`+odd.says+`"}`)(w, r, body)
 		})
 		other := startEngine(t, nil)
 		w := newWorld(t, transport.Config{}, picky.URL, other.URL)
