@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,14 +27,11 @@ func checkBackend(s string) error {
 		return errors.New("has no valid host or port: " + want)
 	case u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "h2c":
 		return fmt.Errorf("has the scheme %q: %s", u.Scheme, want)
-	}
-	if u.RawQuery != "" || u.Fragment != "" {
+	case u.RawQuery != "" || u.Fragment != "":
 		return errors.New("has a query or a fragment, which would not be sent")
 	}
-	if port := u.Port(); port != "" {
-		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
-			return fmt.Errorf("%s is not a port", port)
-		}
+	if n, err := strconv.Atoi(cmp.Or(u.Port(), "80")); err != nil || n < 1 || n > 65535 {
+		return fmt.Errorf("%s is not a port", u.Port())
 	}
 	return nil
 }
@@ -62,16 +60,11 @@ func (s *settings) source() discover.Source {
 
 func (s *settings) validateDiscover() error {
 	d := s.Discover
-	given := 0
-	for _, name := range [...]string{d.File, d.DNS, d.SRV} {
-		if name != "" {
-			given++
-		}
-	}
+	given := slices.DeleteFunc([]string{d.File, d.DNS, d.SRV}, func(name string) bool { return name == "" })
 	switch {
 	case len(s.Endpoints) > 0:
 		return s.bad("discover", "and endpoints can't both be given")
-	case given != 1:
+	case len(given) != 1:
 		return s.bad("discover", "needs one of file, dns and srv")
 	case d.DNS != "" && (d.Port < 1 || d.Port > 65535):
 		return s.bad("discover.port", "%d is not a port", d.Port)

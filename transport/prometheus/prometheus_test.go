@@ -361,6 +361,7 @@ func TestSources(t *testing.T) {
 	config := rig.Must(all.PredictedLatency(all.PredictedLatencyConfig{}))
 	m := newMetrics()
 	router, end := watched(m, config, "a", "b")
+	require.NoError(t, router.Update(endpick.Endpoint{ID: "b", WakeTime: time.Minute}))
 	require.NoError(t, router.Drain("b"))
 	require.NoError(t, router.Report("a", endpick.Load{Waiting: 2, Running: 3, KVUsage: 0.25, Absent: endpick.RunningSignal}))
 	require.NoError(t, router.Report("b", endpick.Load{Running: 4, Absent: endpick.WaitingSignal | endpick.KVUsageSignal}))
@@ -372,7 +373,7 @@ func TestSources(t *testing.T) {
 	for _, want := range []string{
 		"endpick_routed_total 30\n", "endpick_mirrored_total 0\n", "endpick_open_leases 1\n", "endpick_leases_reaped_total 0\n", "endpick_stage_panics_total 0\n",
 		`endpick_endpoints{state="serving"} 1`, `endpick_endpoints{state="draining"} 1`, `endpick_endpoints{state="departing"} 0`,
-		`endpick_endpoint_serving{endpoint="a"} 1`, `endpick_endpoint_serving{endpoint="b"} 0`,
+		`endpick_endpoint_serving{endpoint="a"} 1`, `endpick_endpoint_serving{endpoint="b"} 0`, `endpick_endpoint_wake_seconds{endpoint="b"} 60`,
 		`endpick_endpoint_in_flight_requests{endpoint="` + at + `"} 1`, `endpick_endpoint_context_tokens{endpoint="` + at + `"} 160`,
 		`endpick_endpoint_waiting_requests{endpoint="a"} 2`, `endpick_endpoint_kv_usage_ratio{endpoint="a"} 0.25`,
 		`endpick_endpoint_running_requests{endpoint="b"} 4`, `endpick_endpoint_reporting{endpoint="a"} 1`,
@@ -383,7 +384,7 @@ func TestSources(t *testing.T) {
 		assert.Contains(t, text, want)
 	}
 	for _, absent := range []string{
-		`running_requests{endpoint="a"}`, `waiting_requests{endpoint="b"}`, `kv_usage_ratio{endpoint="b"}`, "NaN", `latency="e2e"`,
+		`running_requests{endpoint="a"}`, `waiting_requests{endpoint="b"}`, `kv_usage_ratio{endpoint="b"}`, "NaN", `latency="e2e"`, `wake_seconds{endpoint="a"}`,
 	} {
 		assert.NotContains(t, text, absent, "what is not known is not zero")
 	}

@@ -196,6 +196,9 @@ var pull = []*pulled{
 	perEndpoint("serving", "Whether the endpoint takes requests (1) or is drained (0).", func(s *endpick.EndpointStatus) (float64, bool) {
 		return is(!s.Draining), true
 	}),
+	perEndpoint("wake_seconds", "How long the endpoint takes to wake, where it may sleep: it may be out then, and is not broken.", func(s *endpick.EndpointStatus) (float64, bool) {
+		return s.Candidate.Endpoint.WakeTime.Seconds(), s.Candidate.Endpoint.WakeTime > 0
+	}),
 	newPulled("endpoint_share_ratio", "Part of its usual traffic that the endpoint gets: 1 where it is well, 0 where it is out.", []string{"endpoint"}, func(v *view, d *prom.Desc) {
 		for i := range v.stands {
 			v.send(d, gauge, v.stands[i].Share, v.stands[i].Endpoint)
