@@ -110,12 +110,8 @@ func (r *Receipt) write(d *decision, p *pipeline, chosen int, err error) {
 		slices.SortFunc(r.Verdicts, byID)
 	}
 	r.Chosen = slices.IndexFunc(r.Verdicts, func(v Verdict) bool { return v.Candidate.Ref == ref })
-	switch {
-	case d.req.Adopted != nil || len(d.candidates) < 2 || r.Verdicts[1].RemovedBy != "":
-	case r.Chosen == 0:
-		r.RunnerUp = 1
-	default:
-		r.RunnerUp = 0
+	if d.req.Adopted == nil && len(d.candidates) > 1 && r.Verdicts[1].RemovedBy == "" {
+		r.RunnerUp = max(1-r.Chosen, 0)
 	}
 }
 

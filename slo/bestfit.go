@@ -147,11 +147,9 @@ func (s *bestFit) byHeadroom(req *endpick.Request, candidates []endpick.Candidat
 		predicted++
 		switch groupOf(&f, &candidates[i]) {
 		case meets:
-			// Combined is at most 1, because no latency is negative.
+			dst[i] = 1 - 0.4*f.Combined // which is at most 1, because no latency is negative
 			if s.config.MostHeadroom {
 				dst[i] = 0.6 + 0.4*f.Combined
-			} else {
-				dst[i] = 1 - 0.4*f.Combined
 			}
 		case idle:
 			dst[i] = 0.3 + 0.2/(1+f.Deficit)

@@ -228,10 +228,7 @@ func (c *Call) become(ctx context.Context, i int) error {
 
 // readAll reads the call for all models behind its name: what chooses under a lock shall not read.
 func (c *Call) readAll(ctx context.Context) error {
-	if c.alias == nil {
-		return nil
-	}
-	for i := range c.alias.models {
+	for i := 0; c.alias != nil && i < len(c.alias.models); i++ {
 		if err := c.become(ctx, i); err != nil {
 			return err
 		}

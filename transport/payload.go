@@ -39,11 +39,8 @@ func (p *payload) open() (io.ReadCloser, error) {
 	return &payloadReader{left: slices.Clone(p.pieces)}, nil
 }
 
-// release says that the body won't be opened again. Nil: there is none.
+// release says that the body won't be opened again.
 func (p *payload) release() {
-	if p == nil {
-		return
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.pieces = nil

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -48,7 +49,7 @@ func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 // asked.
 func (t *Transport) ask(c *Call) (*http.Response, error) {
 	defer c.giveUp()
-	var payload *payload
+	payload := newPayload(nil)
 	defer func() { payload.release() }()
 	var best reply
 	defer c.abort()
@@ -248,10 +249,7 @@ func (t *Transport) answer(c *Call, r reply) (*http.Response, error) {
 		c.answer(r.a)
 		return r.response, nil
 	}
-	err := r.err
-	if gone := c.in.Context().Err(); gone != nil {
-		err = gone
-	}
+	err := cmp.Or(c.in.Context().Err(), r.err)
 	c.fail(r.a, err)
 	return nil, err
 }

@@ -36,27 +36,18 @@ type tenant[T any] struct {
 
 // lowestTag orders tenants that have requests by who goes next.
 func lowestTag[T any](a, b *tenant[T]) bool {
-	if a.tag != b.tag {
-		return a.tag < b.tag
-	}
-	return earlier(a.first, b.first)
+	return a.tag < b.tag || a.tag == b.tag && earlier(a.first, b.first)
 }
 
 // heavier orders tenants that have requests by who makes room next.
 func heavier[T any](short bound) func(a, b *tenant[T]) bool {
 	return func(a, b *tenant[T]) bool {
-		if a.held[short] != b.held[short] {
-			return a.held[short] > b.held[short]
-		}
-		return earlier(b.last, a.last)
+		return a.held[short] > b.held[short] || a.held[short] == b.held[short] && earlier(b.last, a.last)
 	}
 }
 
 func lessAhead[T any](a, b *tenant[T]) bool {
-	if a.tag != b.tag {
-		return a.tag < b.tag
-	}
-	return a.name < b.name
+	return a.tag < b.tag || a.tag == b.tag && a.name < b.name
 }
 
 // bandOf returns the band of a priority, creating it if necessary.

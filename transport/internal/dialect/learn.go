@@ -49,12 +49,7 @@ func plausible(tokens, bytes int) bool {
 }
 
 // meanOutput is the mean length of a response in tokens; 0 if unknown.
-func (r rates) meanOutput() float64 {
-	if r.outputs == 0 {
-		return 0
-	}
-	return r.output / r.outputs
-}
+func (r rates) meanOutput() float64 { return r.output / max(r.outputs, 1) }
 
 // sample is what one response says about its model. Pairs with a zero say
 // nothing.

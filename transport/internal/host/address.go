@@ -70,8 +70,6 @@ func Page(address, path string) string {
 	if err != nil {
 		return ""
 	}
-	if to.Scheme == "h2c" {
-		to.Scheme = "http"
-	}
+	to.Scheme = strings.Replace(to.Scheme, "h2c", "http", 1)
 	return to.String()
 }
