@@ -143,6 +143,9 @@ func (c *conversation) requestBody(m *extprocv3.HttpBody) (done bool, err error)
 		}
 		return c.passOn(false)
 	}
+	if c.cut(m, c.requestMode) {
+		c.body = nil
+	}
 	to, failed := c.pick()
 	if failed != nil {
 		return true, c.stream.Send(failed)
@@ -259,7 +262,7 @@ func (c *conversation) rest() []byte {
 
 func (c *conversation) responseBody(m *extprocv3.HttpBody) error {
 	piece := m.GetBody()
-	out, whole := piece, m.GetEndOfStream() || c.responseMode == buffered || c.responseMode == partial
+	out, whole := piece, m.GetEndOfStream() || c.responseMode == buffered
 	if c.attempt != nil && !c.upgraded {
 		c.out = c.attempt.Feed(c.out[:0], piece)
 		if whole {
@@ -271,10 +274,16 @@ func (c *conversation) responseBody(m *extprocv3.HttpBody) error {
 		return c.sendPieces(response, out, m.GetEndOfStream())
 	}
 	common := &extprocv3.CommonResponse{}
-	if !bytes.Equal(out, piece) {
+	if !bytes.Equal(out, piece) && !c.cut(m, c.responseMode) {
 		common.BodyMutation = replaced(out)
 	}
 	return c.say(response.body(common))
+}
+
+// cut reports whether the proxy has sent the beginning of a body, which was too long for it, and passes on
+// the rest.
+func (*conversation) cut(m *extprocv3.HttpBody, mode filterv3.ProcessingMode_BodySendMode) bool {
+	return mode == partial && !m.GetEndOfStream()
 }
 
 func (c *conversation) responseTrailers() error {
