@@ -145,13 +145,9 @@ func (w *Watcher) Poll(ctx context.Context) error {
 	}
 	if err != nil {
 		err = fmt.Errorf("discover: the endpoints stay as they are: %w", err)
-		if text := err.Error(); text != w.failed {
+		if text := err.Error(); text != w.failed && w.config.OnError != nil {
 			w.failed = text
-			guard(func() {
-				if w.config.OnError != nil {
-					w.config.OnError(err)
-				}
-			})
+			guard(func() { w.config.OnError(err) })
 		}
 		return err
 	}

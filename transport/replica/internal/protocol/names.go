@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"slices"
 	"strings"
 	"time"
 )
@@ -50,12 +51,7 @@ func (n *numbers[K]) number(name K) (number int, isNew bool) {
 	if at < n.most {
 		n.names, n.used = append(n.names, name), append(n.used, 0)
 	} else {
-		at = 0
-		for i, used := range n.used {
-			if used < n.used[at] {
-				at = i
-			}
-		}
+		at = slices.Index(n.used, slices.Min(n.used))
 		delete(n.of, n.names[at])
 		n.names[at] = name
 	}
