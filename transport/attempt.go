@@ -40,6 +40,7 @@ type Attempt struct {
 	filters bool // the meter may hold back or remove what it is fed
 	arrived bool // some of the response has
 	empty   bool // nothing has arrived of what should be a stream
+	unread  bool // nothing will be fed
 	queued  bool // requests waited at the endpoint when it was chosen
 	paid    bool // the next attempt is paid for, because this one was given up
 
@@ -220,7 +221,7 @@ func (a *Attempt) Header(status int, header http.Header, first []byte) error {
 	a.asked()
 	a.health.Ended(Served)
 	a.readHeader(status, header)
-	a.stage, a.result, a.empty = serving, Served, c.Request.Stream && status == http.StatusOK
+	a.stage, a.result, a.empty = serving, Served, c.Request.Stream && status == http.StatusOK && !a.unread
 	c.suspects.Served()
 	if a := c.alias; a != nil && a.key != 0 {
 		c.d.conversations.put(a.key, c.story.model)
@@ -256,11 +257,16 @@ func readable(header http.Header) bool {
 }
 
 // Unread reports that the body of the response will not be fed, so that End considers
-// it complete. Otherwise a stream that ends without a byte has failed.
+// it complete. Otherwise a stream that ends without a byte has failed. Called before Body, usage is
+// not asked for unless the client does: nobody would remove it from the response.
 func (a *Attempt) Unread() {
-	a.call.mu.Lock()
-	defer a.call.unlock()
-	a.empty = false
+	c := a.call
+	c.mu.Lock()
+	defer c.unlock()
+	a.unread, a.empty = true, false
+	if a.stage == waiting {
+		c.unasking, c.body = true, c.parsed.Body(false)
+	}
 }
 
 // Feed takes the next piece of the response's body, and appends to dst what is to be

@@ -241,9 +241,6 @@ func (c *conversation) responseHeaders(m *extprocv3.HttpHeaders, served, answers
 			common.HeaderMutation = &extprocv3.HeaderMutation{}
 			common.HeaderMutation.SetHeaders = append(common.HeaderMutation.SetHeaders, set("retry-after", made))
 		}
-		if c.responseMode == none {
-			c.attempt.Unread()
-		}
 		if m.GetEndOfStream() || c.responseMode == none {
 			c.rest()
 		}

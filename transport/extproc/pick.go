@@ -69,6 +69,9 @@ func (c *conversation) choose(path, query string) (*choice, error) {
 		first, err := hostPort(attempt.Endpoint())
 		if err == nil {
 			c.attempt = attempt
+			if c.responseMode == none || c.responseMode == partial {
+				attempt.Unread()
+			}
 			return c.tell(first), nil
 		}
 		c.server.warn(attempt.Fail(err))

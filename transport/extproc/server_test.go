@@ -425,7 +425,7 @@ func TestRequestsWithAndResponsesWithoutBodies(t *testing.T) {
 	c.send(m)
 	c.recv()
 	c.send(requestBody(chatBody, true))
-	c.recv()
+	assert.Nil(t, common(c.recv()).GetBodyMutation(), "nobody would remove usage from the response")
 	c.respond("200")
 	c.ends()
 	assert.Equal(t, "a completed", w.heard.Said())
