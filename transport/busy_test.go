@@ -380,6 +380,19 @@ func TestWhoIsFull(t *testing.T) {
 	}
 }
 
+// What one client has asked too much of a server is nothing to others, who have keys of their own there.
+func TestALimitOfOneClient(t *testing.T) {
+	limited := startEngine(t, func(w http.ResponseWriter, r *http.Request, body []byte) bool {
+		w.Header().Set("Retry-After", "30")
+		return r.Header.Get("Authorization") == "x" && status(429)(w, r, body)
+	})
+	w := newWorld(t, transport.Config{}, limited.URL, startEngine(t, nil).URL)
+	for _, key := range []string{"x", "y", "x", "", "x"} {
+		w.ok(t, post(t, chatPath, chatStream, "Authorization", key))
+	}
+	assert.EqualValues(t, 1+2, limited.requests.Load())
+}
+
 // Where all are full, a client is told so in the way that makes it ask again, also if engines say it in
 // an event.
 func TestAllAreFull(t *testing.T) {

@@ -162,7 +162,7 @@ func (c *Call) chooseFor(strict bool) (endpick.Lease, error) {
 	if c.observes() {
 		asked = c.d.now()
 	}
-	avoid, out := c.d.health.Avoid(nil, nil, c.attempts > 0)
+	avoid, out := c.d.health.Avoid(nil, nil, c.attempts > 0, c.key())
 	hanging := len(out)
 	avoid = c.d.health.AvoidFor(avoid, c.model(), c.parsed.Path())
 	if c.attempts == 0 && c.repeatable() {

@@ -419,6 +419,7 @@ func TestWhatPanicsIsNotCharged(t *testing.T) {
 	send(3, "green")
 	g.release <- struct{}{}
 	require.Equal(t, errBroke, <-vain)
+	assert.Equal(t, endpick.Failed, w.observer.all()[1].Status)
 	require.Equal(t, "green", g.next())
 	send(2, "red")
 	send(3, "blue")

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -141,10 +142,22 @@ func saysFull(text []byte, codes bool) bool {
 // full makes health avoid the endpoint for as long as it asks for, and tells the client when to try
 // again if the endpoint has not.
 func (a *Attempt) full(header http.Header) {
-	a.health.Full(retryAfterOf(header))
+	key := uint64(0)
+	if a.http == http.StatusTooManyRequests {
+		key = a.call.key()
+	}
+	a.health.Full(retryAfterOf(header), key)
 	if header != nil && header.Get("Retry-After") == "" {
 		header.Set("Retry-After", "1")
 	}
+}
+
+// key stands for the client's key at endpoints, of which each may allow so much; 0: it has none.
+func (c *Call) key() uint64 {
+	if c.in == nil || c.in.Header.Get("Authorization") == "" {
+		return 0
+	}
+	return maphash.String(c.d.conversations.seed, c.in.Header.Get("Authorization"))
 }
 
 // retryAfterOf is how long a response asks not to be asked again; 0 or less: it does not say when.

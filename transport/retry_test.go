@@ -333,13 +333,6 @@ func TestTheHostsExclusionsStayItsOwn(t *testing.T) {
 	assert.Equal(t, "b", w.record(t).Endpoint, "what it avoids is avoided")
 }
 
-func TestAPanicInBaseClosesTheLease(t *testing.T) {
-	w := newWorld(t, transport.Config{Base: rig.RoundTrip(func(*http.Request) (*http.Response, error) { panic("boom") })}, "x:1")
-	assert.PanicsWithValue(t, "boom", func() { w.t.RoundTrip(post(t, chatPath, chatStream)) })
-	assert.Equal(t, endpick.Failed, w.outcome(t).Status)
-	w.idle(t)
-}
-
 // A host's deadline ends a request without another attempt, and is not the server's fault.
 func TestADeadlineOfTheHost(t *testing.T) {
 	for name, stuck := range map[string]handler{"before the first byte": hangs(), "in the middle": hangs("data: {}\n\n"), "after a word": hangs(delta(`"content":"word"`))} {

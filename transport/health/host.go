@@ -36,11 +36,9 @@ type Request struct {
 // fail, and adds to Request.Exclude those that hang. If that leaves none,
 // [endpick.Router.Route] fails.
 func (r *Request) Avoid(req *endpick.Request) {
-	avoid, hanging := r.Monitor.core.Avoid(nil, nil, !r.sent.IsZero())
+	avoid, hanging := r.Monitor.core.Avoid(nil, nil, !r.sent.IsZero(), 0)
 	req.Avoid = append(avoid, r.Monitor.core.Only(cmp.Or(req.Adapter, req.Model))...)
-	if len(hanging) > 0 {
-		req.Exclude = slices.Concat(req.Exclude, hanging)
-	}
+	req.Exclude = append(slices.Clip(req.Exclude), hanging...)
 }
 
 // Sent records that the request goes to the endpoint of a lease, which must be open.

@@ -193,15 +193,15 @@ func (a Attempt) Ended(r Result) (ask bool) {
 }
 
 // Full records that the endpoint is full, or still loads, and has asked not to be asked again for so
-// long; 0: it has not said for how long.
-func (a Attempt) Full(wait time.Duration) {
+// long; 0: it has not said for how long. That is about the client with this key; 0: about all.
+func (a Attempt) Full(wait time.Duration, key uint64) {
 	e, h := a.e, a.e.h
 	now := h.lock()
 	defer h.mu.Unlock()
 	e.list(now)
 	e.asked.begin(e, now)
-	if until := now.Add(min(max(wait, fullFor), maxFull)); until.After(e.fullUntil) {
-		e.fullUntil = until
+	if until := now.Add(min(max(wait, fullFor), maxFull)); until.After(e.fullUntil) || key == 0 && e.fullKey != 0 {
+		e.fullUntil, e.fullKey = until, key
 	}
 	a.tryAgain(now)
 }

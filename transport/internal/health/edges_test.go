@@ -28,7 +28,7 @@ func TestWaitingWhereItMayHelp(t *testing.T) {
 	c.play("b", "fff")
 	c.play("c", "uuu")
 	for range 5 {
-		avoid, hanging := c.Health.Avoid(nil, nil, false)
+		avoid, hanging := c.Health.Avoid(nil, nil, false, 0)
 		assert.Equal(t, []string{"a", "b", "c"}, avoid, "d is well")
 		assert.Empty(t, hanging)
 		c.at = c.status("a").NextTrial.Add(-1)
@@ -36,12 +36,12 @@ func TestWaitingWhereItMayHelp(t *testing.T) {
 	}
 	c.play("d", "uuu")
 	for range 5 {
-		avoid, hanging := c.Health.Avoid(nil, nil, false)
+		avoid, hanging := c.Health.Avoid(nil, nil, false, 0)
 		assert.Equal(t, []string{"b", "c", "d"}, avoid)
 		assert.Empty(t, hanging)
 		require.False(t, c.send("a").trial)
 	}
-	c.send("a").Full(0)
+	c.send("a").Full(0, 0)
 	assert.Len(t, c.Avoid(nil), 4)
 }
 
@@ -84,7 +84,7 @@ func TestLateChecksOfWhoIsBusy(t *testing.T) {
 		"in flight, and sends":       {func(c *cluster) { c.send("a").Heard() }, true, Well},
 		"in flight":                  {func(c *cluster) { c.send("a") }, true, Silent},
 		"its client waits elsewhere": {func(c *cluster) { c.send("a") }, false, Silent},
-		"full of others' work":       {func(c *cluster) { v := c.send("a"); v.Heard(); v.Full(0) }, false, Silent},
+		"full of others' work":       {func(c *cluster) { v := c.send("a"); v.Heard(); v.Full(0, 0) }, false, Silent},
 		"its client has left":        {func(c *cluster) { v := c.send("a"); v.Heard(); v.Ended(Canceled) }, false, Silent},
 	} {
 		c := newCluster("a", "b")
@@ -174,9 +174,9 @@ func TestLateChecksOfWhoIsBusy(t *testing.T) {
 func TestHowLongFullIsAvoided(t *testing.T) {
 	for said, want := range map[time.Duration]time.Duration{0: fullFor, time.Second: time.Second, time.Hour: maxFull} {
 		c := newCluster("a", "b")
-		c.send("a").Full(0)
-		c.send("a").Full(said)
-		c.send("a").Full(0)
+		c.send("a").Full(0, 0)
+		c.send("a").Full(said, 0)
+		c.send("a").Full(0, 0)
 		c.at = c.at.Add(want - 1)
 		assert.Equal(t, []string{"a"}, c.Avoid(nil))
 		assert.Equal(t, Status{Share: 1, Alive: true, Full: true}, c.status("a"))
@@ -190,7 +190,7 @@ func TestReturningAndFull(t *testing.T) {
 	c := newCluster("a", "b")
 	c.play("a", "uuu.s")
 	c.at = c.at.Add(12 * time.Second)
-	c.send("a").Full(0)
+	c.send("a").Full(0, 0)
 	for range 20 {
 		assert.Equal(t, []string{"a"}, c.Avoid(nil))
 	}
@@ -231,7 +231,7 @@ func TestReturningTwice(t *testing.T) {
 func TestTrialsThatSayNothing(t *testing.T) {
 	for name, end := range map[string]func(c *cluster, v Attempt){
 		"undecided": func(c *cluster, v Attempt) { v.Ended(Undecided) },
-		"full":      func(c *cluster, v Attempt) { v.Full(0) },
+		"full":      func(c *cluster, v Attempt) { v.Full(0, 0) },
 	} {
 		c := newCluster("a", "b")
 		c.play("a", "uuu.")

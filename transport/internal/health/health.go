@@ -107,6 +107,7 @@ type endpoint struct {
 	elsewhere tally         // failures that other gateways have reported
 	reported  time.Time     // of the latest such report
 	fullUntil time.Time
+	fullKey   uint64 // the client's key that this is about; 0: it is about all
 	refusals  int    // since it served a request
 	opinions  Budget // for asking another endpoint whether a refusal is right
 

@@ -53,7 +53,7 @@ func (c *cluster) ref(id string) endpick.EndpointRef {
 }
 
 func (c *cluster) Avoid(dst []string) []string {
-	avoid, _ := c.Health.Avoid(dst, nil, false)
+	avoid, _ := c.Health.Avoid(dst, nil, false, 0)
 	return avoid
 }
 
@@ -191,7 +191,7 @@ func TestTrialsAreFurtherAndFurtherApart(t *testing.T) {
 		assert.False(t, avoided(), "offered to one request after %v", wait)
 		assert.True(t, avoided(), "and to that alone")
 		c.at = c.at.Add(offerFor)
-		again, _ := c.Health.Avoid(nil, nil, true)
+		again, _ := c.Health.Avoid(nil, nil, true, 0)
 		assert.Equal(t, []string{"a"}, again, "nor to one that has failed elsewhere")
 		assert.False(t, avoided(), "to another if that one went elsewhere")
 		v := c.send("a")
@@ -315,7 +315,7 @@ func TestOnlyATrialBringsTheNextForward(t *testing.T) {
 	v := c.send("a")
 	require.False(t, v.trial)
 	v.Ended(Undecided)
-	v.Full(0)
+	v.Full(0, 0)
 	c.at = c.at.Add(firstBackoff - 1)
 	assert.True(t, c.waits("a"))
 	c.at = c.at.Add(1)
@@ -359,7 +359,7 @@ func TestClockThatIsSetBackKeepsNobodyOut(t *testing.T) {
 		func(c *cluster) { c.play("a", "fff") },
 		func(c *cluster) { c.play("a", "u") },
 		func(c *cluster) { c.silence("a") },
-		func(c *cluster) { c.send("a").Full(maxFull) },
+		func(c *cluster) { c.send("a").Full(maxFull, 0) },
 		func(c *cluster) { c.check("a", nil); c.check("a", errors.New("bad")); c.check("a", errors.New("bad")) },
 	} {
 		c := newCluster("a", "b")
@@ -410,7 +410,7 @@ func TestHealthProperties(t *testing.T) {
 			"overdue":   func(t *rapid.T) { id, v := attemptOf(t); v.Overdue(); failures[id]++ },
 			"served":    func(t *rapid.T) { _, v := attemptOf(t); c.served(v, rapid.Bool().Draw(t, "stream"), time.Second) },
 			"heard":     func(t *rapid.T) { _, v := attemptOf(t); v.Heard() },
-			"full":      func(t *rapid.T) { _, v := attemptOf(t); v.Full(0); full++ },
+			"full":      func(t *rapid.T) { _, v := attemptOf(t); v.Full(0, 0); full++ },
 			"refused":   func(t *rapid.T) { _, v := attemptOf(t); v.Ended(Refused) },
 			"undecided": func(t *rapid.T) { _, v := attemptOf(t); v.Ended(Undecided) },
 			"avoid":     func(t *rapid.T) { c.Avoid(nil) },
@@ -503,7 +503,7 @@ func (c *cluster) check(id string, err error) { c.Check(id, c.ref(id), false).Ch
 func (c *cluster) status(id string) Status { return c.Health.Status(c.ref(id)) }
 
 func (c *cluster) hanging() []string {
-	_, hanging := c.Health.Avoid(nil, nil, false)
+	_, hanging := c.Health.Avoid(nil, nil, false, 0)
 	return hanging
 }
 
@@ -814,7 +814,7 @@ func TestTheTable(t *testing.T) {
 				}
 			}
 		}, in(Well, Returning, Failing, Silent, Unreachable, Unfit, absent)},
-		{"it is full", func(c *cluster) { c.send("a").Full(0) },
+		{"it is full", func(c *cluster) { c.send("a").Full(0, 0) },
 			in(Well, Returning, Failing, Silent, Unreachable, Unfit, absent)},
 		{"it refuses", func(c *cluster) { c.send("a").Ended(Refused); c.send("a").Ended(Refused) },
 			in(Well, Returning, Failing, Silent, Unreachable, Unfit, absent)},

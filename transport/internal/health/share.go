@@ -12,8 +12,8 @@ func (h *Health) Troubled() bool { return h.listed.Load() > 0 }
 
 // Avoid appends to dst the endpoints that the next request should avoid. It grants a
 // trial or a growing share by leaving an endpoint off that list; again, after a failure elsewhere, no trial.
-// To hanging it appends the endpoints to avoid even if there are no others, because they are known to hang.
-func (h *Health) Avoid(dst, hanging []string, again bool) ([]string, []string) {
+// To hanging it appends those to avoid even if there are no others, since they hang. For key see Attempt.Full.
+func (h *Health) Avoid(dst, hanging []string, again bool, key uint64) ([]string, []string) {
 	if !h.Troubled() {
 		return dst, hanging
 	}
@@ -27,7 +27,7 @@ func (h *Health) Avoid(dst, hanging []string, again bool) ([]string, []string) {
 			}
 			return true
 		}
-		full := now.Before(e.fullUntil)
+		full := now.Before(e.fullUntil) && (e.fullKey == 0 || e.fullKey == key)
 		avoided := full
 		switch s := e.current(); {
 		case s == Silent && all: // it may answer those that wait
@@ -57,7 +57,7 @@ func (h *Health) Avoid(dst, hanging []string, again bool) ([]string, []string) {
 			return false
 		}
 		e.fade(now)
-		e.listed = e.current() != Well || e.bad > 0.1 || e.refusals > 0 || e.failed > 0 || e.suspect(now) ||
+		e.listed = e.current() != Well || e.bad > 0.1 || e.refusals > 0 || e.failed > 0 || e.suspect(now) || now.Before(e.fullUntil) ||
 			e.overdue.n > 0 && e.overdue.heard == e.heard.Load()
 		return !e.listed
 	})
