@@ -62,6 +62,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.BoolVar(&o.plaintext, "plaintext", false, "no TLS; otherwise the picker generates its own certificate, as gateways expect")
 	f.StringVar(&o.metrics, "metrics", "", "serve /metrics for Prometheus on this `address`, for the operator")
 	f.IntVar(&o.picker.Dispatcher.Fallbacks, "fallbacks", 2, "servers to name after the chosen one; 0 for gateways that take one address, such as an original_dst cluster")
+	f.DurationVar(&o.picker.DrainTimeout, "drain", 30*time.Second, "how long a picker that stops waits for streams, which end with it")
 	f.BoolVar(&o.picker.Buffered, "buffered", false, "the gateway sends whole bodies without announcing it")
 	f.BoolVar(&o.picker.RequireModel, "require-model", false, "answer 400 if a body names no model")
 	f.Func("objective", "`name=priority` of an InferenceObjective, repeatable; clients' x-gateway-inference headers are then trusted", func(v string) error {

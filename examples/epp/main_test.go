@@ -88,8 +88,8 @@ func TestArguments(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	for args, want := range map[string]extproc.Config{
-		"": {Dispatcher: transport.Config{Fallbacks: 2}},
-		"-fallbacks 0 -buffered -require-model -objective batch=-1 -objective chat=5": {Buffered: true, RequireModel: true, Objectives: map[string]int{"batch": -1, "chat": 5}},
+		"": {Dispatcher: transport.Config{Fallbacks: 2}, DrainTimeout: 30 * time.Second},
+		"-fallbacks 0 -drain 1h -buffered -require-model -objective batch=-1 -objective chat=5": {DrainTimeout: time.Hour, Buffered: true, RequireModel: true, Objectives: map[string]int{"batch": -1, "chat": 5}},
 	} {
 		assert.Equal(t, want, rig.Must(parse(append(strings.Fields(args), "-endpoints", "f"), io.Discard)).picker)
 	}
