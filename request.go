@@ -1,6 +1,7 @@
 package endpick
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -149,12 +150,7 @@ func (r *Request) complete() error {
 }
 
 // serving is the model or adapter that an endpoint has to serve.
-func (r *Request) serving() string {
-	if r.Adapter != "" {
-		return r.Adapter
-	}
-	return r.Model
-}
+func (r *Request) serving() string { return cmp.Or(r.Adapter, r.Model) }
 
 // Now is the time at which the request is being routed, by the router's
 // clock. Stages use it instead of a clock of their own.
@@ -164,12 +160,7 @@ func (r *Request) Now() time.Time { return r.now }
 func (r *Request) Number() uint64 { return r.number }
 
 // TokensPerBlock is BlockTokens, or its default.
-func (r *Request) TokensPerBlock() float64 {
-	if r.BlockTokens > 0 {
-		return r.BlockTokens
-	}
-	return DefaultBlockTokens
-}
+func (r *Request) TokensPerBlock() float64 { return cmp.Or(r.BlockTokens, DefaultBlockTokens) }
 
 // ExpectedPerResponse is the share of ExpectedOutputTokens of one of the parallel
 // responses. Zero: unknown.
