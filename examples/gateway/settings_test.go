@@ -316,7 +316,6 @@ func TestSettingsWithAMistake(t *testing.T) {
 		"discover: {file: a, endpoint: {variant: b}}":     "the file says what each endpoint is",
 		"discover: {srv: a, endpoint: {events: \"b:1\"}}": "belongs to one endpoint alone", "discover: {srv: a, endpoint: {replay: \"b:1\"}}": "belongs to one endpoint alone",
 		"discover: {srv: a, endpoint: {weight: 0}}": "discover.endpoint.weight: is 0", "discover: {srv: a, endpoint: {models: ['']}}": "discover.endpoint.models[0]: is empty",
-		"discover: {srv: a, endpoint: {kv_tokens: -1}}": "discover.endpoint.kv_tokens: -1 is negative",
 	} {
 		_, err := parseSettings(path, []byte(text))
 		assert.ErrorContains(t, err, path)

@@ -2,12 +2,14 @@ package dialect
 
 import (
 	"bytes"
+	"cmp"
 	"io"
 	"mime"
 	"mime/multipart"
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 )
 
 // OpenAI's transcriptions and translations of speech, which arrive in forms.
@@ -48,13 +50,16 @@ func readTranscriptEvent(to *response, data []byte) {
 const maxFormParts = 256
 
 // formBoundary is the boundary between the fields of a form (RFC 7578), in which files to be
-// transcribed arrive; empty if the body is none.
+// transcribed arrive; empty if the body is none. Some clients forget quotes, which engines don't need.
 func formBoundary(header http.Header) string {
-	kind, params, err := mime.ParseMediaType(header.Get("Content-Type"))
-	if err != nil || kind != "multipart/form-data" {
+	value := header.Get("Content-Type")
+	kind, params, _ := mime.ParseMediaType(value)
+	if kind != "multipart/form-data" {
 		return ""
 	}
-	return params["boundary"]
+	_, value, _ = strings.Cut(value, "boundary=")
+	unquoted, _, _ := strings.Cut(value, ";")
+	return cmp.Or(params["boundary"], unquoted)
 }
 
 // formField returns the content of the last field with this name, up to the

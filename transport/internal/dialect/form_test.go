@@ -44,7 +44,7 @@ func TestFormField(t *testing.T) {
 	}
 	for kind, want := range map[string]string{
 		"multipart/form-data; boundary=x": "x", `Multipart/Form-Data; charset=a; boundary="a b"`: "a b",
-		"multipart/form-data": "", "multipart/mixed; boundary=x": "", "application/json": "", "": "", "multipart/form-data; boundary=x; boundary=y": "",
+		"multipart/form-data; boundary====1===": "===1===", "multipart/form-data; boundary=x; charset": "x", "multipart/form-data": "", "multipart/mixed; boundary=x": "", "application/json": "", "": "", "multipart/form-data; boundary=x; boundary=y": "",
 	} {
 		assert.Equal(t, want, formBoundary(http.Header{"Content-Type": {kind}}), kind)
 	}
