@@ -696,12 +696,8 @@ func TestASourceIsAskedByOne(t *testing.T) {
 		return []endpick.Endpoint{{Address: "a"}}, nil
 	})
 	var all sync.WaitGroup
-	for range 4 {
-		all.Go(func() {
-			for range 50 {
-				assert.NoError(t, w.Poll(t.Context()))
-			}
-		})
+	for range 200 {
+		all.Go(func() { assert.NoError(t, w.Poll(t.Context())) })
 	}
 	all.Wait()
 	assert.Equal(t, 200, asked)
