@@ -232,8 +232,12 @@ func (c *conversation) responseHeaders(m *extprocv3.HttpHeaders, served, answers
 		header, pseudo := headerOf(m.GetHeaders())
 		c.upgraded = c.endless && statusOf(pseudo) == http.StatusSwitchingProtocols
 		long, again := header.Get("Content-Length") != "", header.Get("Retry-After")
+		code := statusOf(pseudo)
+		if header.Get("X-Envoy-Overloaded") != "" { // its own circuit breaker: no server has had the request
+			code = http.StatusTooManyRequests
+		}
 		// The proxy has made its retries: this response goes to the client.
-		_ = c.attempt.Header(statusOf(pseudo), header, nil)
+		_ = c.attempt.Header(code, header, nil)
 		if long && header.Get("Content-Length") == "" {
 			common.HeaderMutation = &extprocv3.HeaderMutation{RemoveHeaders: []string{"content-length"}}
 		}

@@ -63,10 +63,13 @@ func TestProtocol(t *testing.T) {
 			named("10.0.0.1:8000", `{"model":"m","input":"hi","tools":[{"type":"mcp"}]}`, ":path", "/v1/responses")},
 		{"no fallbacks for an unknown API", all, named("10.0.0.1:8000", `{"model":"m"}`, ":path", "/v1/fine_tuning/jobs")},
 		{"who is full says when to try again", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
-			c.request(chatBody)
-			set := c.respond("429").GetHeaderMutation().GetSetHeaders()
-			require.Len(t, set, 1)
-			assert.Equal(t, "retry-after 1", set[0].GetHeader().GetKey()+" "+string(set[0].GetHeader().GetRawValue()))
+			for _, full := range [][]string{{"429"}, {"503", "x-envoy-overloaded", "true"}} { // the proxy, too
+				c = w.talk(t, c.mode)
+				c.request(chatBody)
+				set := c.respond(full[0], full[1:]...).GetHeaderMutation().GetSetHeaders()
+				require.Len(t, set, 1)
+				assert.Equal(t, "retry-after 1", set[0].GetHeader().GetKey()+" "+string(set[0].GetHeader().GetRawValue()))
+			}
 		}},
 		{"or has said it", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			c.request(chatBody)
