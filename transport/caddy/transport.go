@@ -158,8 +158,12 @@ func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 	case errors.Is(err, context.Canceled):
 		return nil, err // the client has left
 	default:
-		t.logger.Error("request failed", zap.String("path", in.URL.Path), zap.Error(err))
 		response = failure(in, err)
+		level := zap.InfoLevel
+		if response.StatusCode >= http.StatusInternalServerError {
+			level = zap.ErrorLevel
+		}
+		t.logger.Log(level, "request failed", zap.String("path", in.URL.Path), zap.Error(err))
 	}
 	explain(in, endpoint, &r.receipt)
 	return response, nil
