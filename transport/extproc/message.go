@@ -3,6 +3,7 @@ package extproc
 import (
 	"net/http"
 	"strconv"
+	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
@@ -83,7 +84,7 @@ func immediate(status int, header http.Header, body []byte, details string) *ext
 	mutation := &extprocv3.HeaderMutation{}
 	for name, values := range header {
 		if name != "Content-Length" { // the proxy sets it
-			mutation.SetHeaders = append(mutation.SetHeaders, set(name, values[0]))
+			mutation.SetHeaders = append(mutation.SetHeaders, set(strings.ToLower(name), values[0]))
 		}
 	}
 	return &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ImmediateResponse{

@@ -469,9 +469,9 @@ func refused(t *testing.T, m *extprocv3.ProcessingResponse, status int, reason s
 	for _, h := range i.GetHeaders().GetSetHeaders() {
 		header[h.GetHeader().GetKey()] = string(h.GetHeader().GetRawValue())
 	}
-	want := map[string]string{"Content-Type": "application/json"}
+	want := map[string]string{"content-type": "application/json"}
 	if status == 503 {
-		want["Retry-After"] = "2"
+		want["retry-after"] = "2"
 	}
 	assert.Equal(t, want, header)
 }
