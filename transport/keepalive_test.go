@@ -368,8 +368,7 @@ func TestHoldingHasLimits(t *testing.T) {
 	leave()
 }
 
-// A request that was at two servers when they died goes to no third, whether it streams or not. Of one that has never
-// answered anybody it is not known that there is a server: a proxy that accepts connections before its engine runs.
+// A request that was at two servers when they died goes to no third, unless one of them was never seen alive.
 func TestNoRequestFellsMoreThanTwoServers(t *testing.T) {
 	for _, request := range []string{chatStream, chatAtOnce} {
 		for name, handle := range map[string]handler{

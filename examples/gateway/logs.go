@@ -40,8 +40,8 @@ type requestLog struct {
 	log   *slog.Logger
 	which string // all, failed or none
 	// These limit the lines that clients cause: those without a key, those with invalid headers, and, where there
-	// are no tenants, those whose requests are refused or given up.
-	strangers, warnings, faults few
+	// are no tenants, those whose requests are refused or given up; and lines of requests that no server was asked.
+	strangers, warnings, faults, unsent few
 }
 
 // ended logs a request that has ended: what the client got, and why.
@@ -53,15 +53,18 @@ func (l *requestLog) ended(r *transport.Observation, why error) {
 	if l.which == "none" || l.which == "failed" && !failed {
 		return
 	}
-	more := 0
-	if l.which == "failed" && r.Status != endpick.Failed.String() {
-		faults, ok := &l.faults, false
-		if t := tenantOf(r.In.Context()); t != nil {
-			faults = &t.faults
-		}
-		if more, ok = faults.next(time.Now()); !ok {
-			return
-		}
+	more, ok := 0, true
+	switch t := tenantOf(r.In.Context()); {
+	case l.which != "failed" || r.Status == endpick.Failed.String() && len(r.Attempts) > 0:
+	case r.Status == endpick.Failed.String():
+		more, ok = l.unsent.next(time.Now())
+	case t != nil:
+		more, ok = t.faults.next(time.Now())
+	default:
+		more, ok = l.faults.next(time.Now())
+	}
+	if !ok {
+		return
 	}
 	level := slog.LevelInfo
 	if failed && r.Status != endpick.Canceled.String() {
