@@ -30,8 +30,7 @@ func (p *pool[T]) take() *T {
 }
 
 func (p *pool[T]) give(v *T) {
-	var zero T
-	*v = zero
+	*v = *new(T)
 	p.live--
 	if len(p.spare) < mostSpare {
 		p.spare = append(p.spare, v)
@@ -39,8 +38,7 @@ func (p *pool[T]) give(v *T) {
 }
 
 func (p *pool[T]) bytes() int64 {
-	var zero T
-	return int64(p.live+len(p.spare))*int64(unsafe.Sizeof(zero)) + int64(cap(p.spare))*8
+	return int64(p.live+len(p.spare))*int64(unsafe.Sizeof(*new(T))) + int64(cap(p.spare))*8
 }
 
 // shrinking is a map that takes no more memory than it needs, nearly.
@@ -68,9 +66,7 @@ func (m *shrinking[K, V]) remove(k K) {
 
 // bytes estimates what the map takes: its slots are taken to two thirds, on average.
 func (m *shrinking[K, V]) bytes() int64 {
-	var k K
-	var v V
-	return int64(m.most) * int64(unsafe.Sizeof(k)+unsafe.Sizeof(v)+1) * 3 / 2
+	return int64(m.most) * int64(unsafe.Sizeof(*new(K))+unsafe.Sizeof(*new(V))+1) * 3 / 2
 }
 
 // runs lends slices of blocks with little more room than is needed, and keeps some that
