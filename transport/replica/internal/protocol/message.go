@@ -56,9 +56,6 @@ func (n *Node) sendWant(p *peer, number uint64) {
 func (n *Node) sendSnapshot(to uint32, question uint64) {
 	state := n.snapshot()
 	parts := max((len(state)+partBytes-1)/partBytes, 1)
-	if parts > maxParts {
-		return // no log gets that long; see the limits
-	}
 	for i := range parts {
 		w := n.begin(kindPart)
 		w.id(to)

@@ -607,7 +607,7 @@ func TestStatuses(t *testing.T) {
 	require.Equal(t, []endpick.Status{endpick.Completed, endpick.Failed, endpick.Canceled, lost, endpick.Failed, lost, lost}, got)
 }
 
-// A message to another replica is ignored, and a batch needs a number.
+// A message to another replica is ignored, a batch needs a number, and a question its text.
 func TestMessagesForOthers(t *testing.T) {
 	e := newEvil(t)
 	e.say(e.batch(names().b))
@@ -621,8 +621,15 @@ func TestMessagesForOthers(t *testing.T) {
 	w := e.header(kindBatch)
 	w.uint(0)
 	e.say(w.b)
-	assert.Equal(t, uint64(1), e.victim.Counts().Malformed)
+	w = e.header(kindAsk)
+	w.id(1)
+	e.say(w.b)
+	assert.Equal(t, uint64(2), e.victim.Counts().Malformed)
 	assert.NotContains(t, e.victim.peers, uint32(999))
+
+	e.instance = e.victim.instance
+	e.say(e.batch(names().b))
+	assert.NotContains(t, e.victim.peers, e.instance, "its own, which come back from some buses")
 }
 
 // Among unknown replicas, the one heard first gives way.
