@@ -185,6 +185,18 @@ func TestHowLongFullIsAvoided(t *testing.T) {
 	}
 }
 
+// What one client has asked too much is about that client, unless the endpoint then says so to all.
+func TestFullForOneClient(t *testing.T) {
+	c := newCluster("a", "b")
+	for key, avoided := range []int{0, 0, 1, 0} {
+		c.send("a").Full(time.Second, 2)
+		avoid, _ := c.Health.Avoid(nil, nil, false, uint64(key))
+		assert.Len(t, avoid, avoided, "%d", key)
+	}
+	c.send("a").Full(0, 0)
+	assert.Equal(t, []string{"a"}, c.Avoid(nil))
+}
+
 // A recovering endpoint that is full is spared, whatever its share.
 func TestReturningAndFull(t *testing.T) {
 	c := newCluster("a", "b")
