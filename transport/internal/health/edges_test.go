@@ -126,6 +126,7 @@ func TestLateChecksOfWhoIsBusy(t *testing.T) {
 	for range minSeen { // a prompt takes half a minute here
 		c.served(c.send("b"), true, 30*time.Second)
 	}
+	assert.Equal(t, 30*time.Second, c.usual())
 	for _, stream := range []bool{false, true} {
 		c.check("a", nil)
 		c.send("a")
