@@ -106,9 +106,9 @@
 // says, keep nothing that they are given, and read the time from [Request.Now] and chance
 // from [Request.ChanceOf]. Higher scores are better; those that are combined with others
 // stay within [0, 1]. State for endpoints belongs in a [PerEndpoint] and state for requests
-// in a [PerLease]; a stage that has either embeds [Exclusive]. Changing endpoints or the
-// policy waits for stages, which must not do it: it would never end. An endpoint must
-// neither win nor lose because it has no prediction or report.
+// in a [PerLease]; a stage that has either embeds [Exclusive]. Stages must not change endpoints
+// or the policy: a request whose endpoint has gone is decided again, perhaps for ever. An endpoint
+// must neither win nor lose because it has no prediction or report.
 //
 // Beside the method of its interface, and those of the observers, a stage may have these:
 //

@@ -140,8 +140,8 @@ func (r *Request) complete() error {
 		return bad("Responses", "is negative")
 	case r.ExpectedOutputTokens < 0:
 		return bad("ExpectedOutputTokens", "is negative")
-	case !(r.BlockTokens >= 0) || math.IsInf(r.BlockTokens, 1):
-		return bad("BlockTokens", "is negative or not finite")
+	case !(r.BlockTokens >= 0 && r.BlockTokens <= math.MaxInt32):
+		return bad("BlockTokens", "is negative, or above 2^31 - 1")
 	}
 	if r.InputTokens == 0 && len(r.Blocks) > 0 {
 		r.InputTokens = int(min(math.Ceil(float64(len(r.Blocks))*r.TokensPerBlock()), math.MaxInt32))

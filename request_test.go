@@ -24,9 +24,9 @@ func TestRequestValidation(t *testing.T) {
 		{Request{InputTokens: -1}, "endpick: request: InputTokens is negative"},
 		{Request{ExpectedOutputTokens: -1}, "endpick: request: ExpectedOutputTokens is negative"},
 		{Request{Responses: -1}, "endpick: request: Responses is negative"},
-		{Request{BlockTokens: -1}, "endpick: request: BlockTokens is negative or not finite"},
-		{Request{BlockTokens: math.NaN()}, "endpick: request: BlockTokens is negative or not finite"},
-		{Request{BlockTokens: math.Inf(1)}, "endpick: request: BlockTokens is negative or not finite"},
+		{Request{BlockTokens: -1}, "endpick: request: BlockTokens is negative, or above 2^31 - 1"},
+		{Request{BlockTokens: math.NaN()}, "endpick: request: BlockTokens is negative, or above 2^31 - 1"},
+		{Request{BlockTokens: 1e300}, "endpick: request: BlockTokens is negative, or above 2^31 - 1"},
 	} {
 		lease, err := r.Route(c.req)
 		assert.EqualError(t, err, c.text)

@@ -325,7 +325,7 @@ var requests = rapid.Custom(func(t *rapid.T) endpick.Request {
 	case 15:
 		req.BlockTokens = 1e-300
 	case 14:
-		req.BlockTokens = 1e300
+		req.BlockTokens = 1e9
 	case 13:
 		req.Adopted = &endpick.Adopted{Endpoint: rapid.SampledFrom(ids).Draw(t, "adopted")}
 	}
