@@ -144,6 +144,16 @@ func TestIdleConnectionsOfAnotherBase(t *testing.T) {
 	w.ok(t, post(t, chatPath, chatStream))
 }
 
+// A Base may leave out what http.Client fills in; one that returns nothing at all has failed.
+func TestABaseThatReturnsNothing(t *testing.T) {
+	response := &http.Response{StatusCode: 204}
+	w := newWorld(t, transport.Config{Base: rig.RoundTrip(func(*http.Request) (*http.Response, error) { return response, nil })}, "x:1")
+	w.gets(t, 204, post(t, chatPath, chatAtOnce))
+	response = nil
+	_, _, err := w.do(t, post(t, chatPath, chatAtOnce))
+	assert.Equal(t, 502, transport.StatusOf(err), "%v", err)
+}
+
 // A server that closes a new connection, or closes after its first byte, has
 // failed.
 func TestAServerThatBreaksOffIsNotAskedAgain(t *testing.T) {

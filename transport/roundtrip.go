@@ -188,17 +188,24 @@ func (t *Transport) exchange(c *Call, a *Attempt, p *payload) (*http.Response, e
 // they are to write less than 100; what comes after a 101 is not ended by any context.
 func (t *Transport) over(out *http.Request) (*http.Response, error) {
 	response, err := t.wire.RoundTrip(out)
-	if err == nil && response.Header == nil { // a host's Base may leave it out
+	if err != nil || response == nil {
+		return nil, cmp.Or(err, errors.New("transport.Config.Base has returned neither a response nor an error"))
+	}
+	// A host's Base may leave out header and body.
+	if response.Header == nil {
 		response.Header = http.Header{}
 	}
-	if err == nil && response.StatusCode <= http.StatusSwitchingProtocols {
+	if response.Body == nil {
+		response.Body = http.NoBody
+	}
+	if response.StatusCode <= http.StatusSwitchingProtocols {
 		asked := out.Header.Get("Upgrade")
 		if _, open := response.Body.(io.Writer); !open || asked == "" || !strings.EqualFold(asked, response.Header.Get("Upgrade")) {
 			response.Body.Close()
 			return nil, errors.New("the server has answered with a status below 100, or a protocol that it was not asked for")
 		}
 	}
-	return response, err
+	return response, nil
 }
 
 func (t *Transport) outgoing(ctx context.Context, c *Call, e *endpick.Endpoint, p *payload) (*http.Request, error) {
