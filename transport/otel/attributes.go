@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport"
@@ -60,10 +59,7 @@ func short(s string) string {
 	if len(s) > maxStringBytes {
 		s = s[:maxStringBytes]
 	}
-	if !utf8.ValidString(s) {
-		s = strings.ToValidUTF8(s, "\uFFFD")
-	}
-	return s
+	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
 func seconds(key string, d time.Duration) attribute.KeyValue {
