@@ -441,6 +441,8 @@ func TestFactsThatMakeNoSense(t *testing.T) {
 	facts, errs = poll(t, endpick.Endpoint{}, scrape.InspectorConfig{}, map[string]string{"/metrics": info})
 	assert.Empty(t, errs)
 	assert.Equal(t, 16000, facts.KVTokens)
+	_, errs = poll(t, endpick.Endpoint{}, scrape.InspectorConfig{}, map[string]string{"/v1/models": `{"data":[{"id":"\u0001","status":{"value":"loaded"}}]}`})
+	require.ErrorIs(t, one(t, errs), endpick.ErrBadEndpoint, "the router does not take it")
 }
 
 // SGLang reports on the whole server, on each of its ranks, or on both; values of a rank take
