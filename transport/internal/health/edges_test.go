@@ -415,6 +415,11 @@ func TestElsewhere(t *testing.T) {
 	c := newCluster("a")
 	c.Elsewhere("a", 9, 0)
 	assert.Empty(t, c.Out(nil), "there is nobody else")
+	c.add("b")
+	assert.True(t, c.Answers(c.ref("b")), "nothing is known of it")
+	c.at = c.at.Add(time.Second)
+	c.Elsewhere("a", 9, 0)
+	assert.Equal(t, []string{"a"}, c.Out(nil))
 }
 
 func TestTell(t *testing.T) {
