@@ -125,7 +125,8 @@
 // on: a score that is not finite becomes the lowest of the others, one beyond [0, 1] beside
 // other scorers is cut to that, a filter that leaves none, or returns what it was not given,
 // is skipped, one that loses what it removes keeps its choice, a picker's index that is out of
-// range becomes that of the best score, and the result of a stage that panics is ignored.
+// range becomes that of the best score, an admitter's nil pointer is no refusal, and the result of
+// a stage that panics is ignored.
 // [Stats] counts all of these, and Config.Warn receives them. What is not looked for is a
 // stage that changes what is in a candidate, or their order: scorertest finds it.
 package endpick

@@ -78,17 +78,6 @@ type Endpoint struct {
 	KVTokens int
 }
 
-// clone returns a deep copy with its ID set.
-func (e *Endpoint) clone() Endpoint {
-	c := *e
-	c.ID = e.id()
-	c.Models = slices.Clone(e.Models)
-	c.Adapters = slices.Clone(e.Adapters)
-	c.Labels = maps.Clone(e.Labels)
-	c.Residents = slices.Clone(e.Residents)
-	return c
-}
-
 func (e *Endpoint) id() string {
 	if e.ID != "" {
 		return e.ID
@@ -110,12 +99,17 @@ func withoutCredentials(address string) string {
 	return scheme + rest[strings.LastIndexByte(rest[:host], '@')+1:]
 }
 
-// prepared returns the router's own copy of a valid endpoint.
+// prepared returns the router's own copy of a valid endpoint, with its ID set.
 func (e *Endpoint) prepared() (*Endpoint, error) {
 	if err := e.validate(); err != nil {
 		return nil, err
 	}
-	c := e.clone()
+	c := *e
+	c.ID = e.id()
+	c.Models = slices.Clone(e.Models)
+	c.Adapters = slices.Clone(e.Adapters)
+	c.Labels = maps.Clone(e.Labels)
+	c.Residents = slices.Clone(e.Residents)
 	return &c, nil
 }
 

@@ -325,6 +325,10 @@ func (p *pipeline) choose(d *decision) (chosen int, err error) {
 
 	for i, a := range p.Admitters {
 		p.try(a, func() { err = a.Admit(req, left) })
+		if err != nil && notNil("", err) != nil {
+			p.breach(a, "refused with a nil %T, which is no reason: return nil to admit", err)
+			err = nil
+		}
 		if err != nil {
 			p.withdraw(p.Admitters[:i], req)
 			return -1, &RejectedError{Reason: err}

@@ -86,7 +86,7 @@ func TestCombinedScore(t *testing.T) {
 // another request.
 func TestScoresThatAreNotWritten(t *testing.T) {
 	full := scoreFunc(func(*endpick.Request, *endpick.Candidate) float64 { return 1 })
-	for _, p := range []endpick.Policy{scoredBy(full, silent{}), scoredBy(silent{}, full)} {
+	for _, p := range []endpick.Policy{scoredBy(full, halves{}), scoredBy(halves{}, full)} {
 		r, _ := newRouter(endpick.Config{Endpoints: named("a"), Policy: p})
 		for range 2 {
 			var receipt endpick.Receipt
@@ -95,11 +95,6 @@ func TestScoresThatAreNotWritten(t *testing.T) {
 		}
 	}
 }
-
-// silent is a scorer that writes nothing.
-type silent struct{}
-
-func (silent) Score(*endpick.Request, []endpick.Candidate, []float64) {}
 
 // A stage that breaks its contract is counted, and the request goes on.
 func TestBadStages(t *testing.T) {
@@ -114,6 +109,7 @@ func TestBadStages(t *testing.T) {
 		p.Picker = pickFunc(func(*endpick.Request, []endpick.Candidate, []float64) int { return i })
 		return p
 	}
+	refuse := endpick.Policy{Admitters: []endpick.Admitter{admitFunc(func(*endpick.Request) error { return (*endpick.RequestError)(nil) })}}
 	others := "filter returned another slice than the beginning of the one it was given; use endpick.Keep"
 	lost := "filter lost candidates that it removes, as slices.DeleteFunc does, so that receipts lack them; use endpick.Keep"
 	broken := "filter repeated or cleared candidates, and returned them or none; use endpick.Keep"
@@ -138,6 +134,7 @@ func TestBadStages(t *testing.T) {
 		{"picker: below", pick(-1), "", "endpick_test.pickFunc picked index -1 of 2 candidates"},
 		{"picker: above", pick(2), "", "endpick_test.pickFunc picked index 2 of 2 candidates"},
 		{"picker: last", pick(1), "b", ""},
+		{"admitter: a nil pointer", refuse, "", "endpick_test.admitFunc refused with a nil *endpick.RequestError, which is no reason: return nil to admit"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var said []error
@@ -328,7 +325,7 @@ func TestBlocksSayHowLongThePromptIs(t *testing.T) {
 	}
 }
 
-// halves is a scorer with an invalid configuration.
+// halves is a scorer that writes nothing, and whose configuration may be invalid.
 type halves struct{ err error }
 
 func (halves) Score(*endpick.Request, []endpick.Candidate, []float64) {}

@@ -2,6 +2,7 @@ package scorertest
 
 import (
 	"errors"
+	"reflect"
 	"testing"
 	"time"
 
@@ -35,7 +36,10 @@ func checkAdmitter(s suite, newAdmitter func(*testing.T) endpick.Admitter) {
 	hears(s, newAdmitter)
 	s.property("reason", func(t *testing.T, rt *rapid.T) {
 		c := r.draw(rt)
-		if a := ask(&c, r.fresh(t)); a.err != nil && a.err.Error() == "" {
+		a := ask(&c, r.fresh(t))
+		if v := reflect.ValueOf(a.err); v.Kind() == reflect.Pointer && v.IsNil() {
+			c.failf("Admit refuses with a nil %T, which is no reason: it returns nil to admit", a.err)
+		} else if a.err != nil && a.err.Error() == "" {
 			c.failf("Admit refuses without a word: who is refused is told why")
 		}
 	})

@@ -234,6 +234,9 @@ var broken = []struct {
 	{"an admitter without words", admitting(func() endpick.Admitter {
 		return refusing("", func(req *endpick.Request, _ []endpick.Candidate) bool { return req.Priority < 0 })
 	})},
+	{"an admitter whose reason is a nil pointer", admitting(func() endpick.Admitter {
+		return admitFunc(func(*endpick.Request, []endpick.Candidate) error { return (*endpick.RequestError)(nil) })
+	})},
 	{"an admitter that looks at the first candidate", admitting(func() endpick.Admitter {
 		return refusing("full", func(_ *endpick.Request, cs []endpick.Candidate) bool { return cs[0].KVUsage > 0.9 })
 	})},
