@@ -98,11 +98,11 @@ func known() map[string]string {
 		"liar/props":           `{"total_slots":1e300,"default_generation_settings":{"n_ctx":-5}}`,
 		"huge/get_server_info": `{"max_total_num_tokens":1e300,"page_size":-1,"max_running_requests":1e300}`,
 		"broken/props":         `{"total_slots":"four"}`,
-		"several/v1/models":    `{"data":[{"id":"a:latest"},{"id":"b"},{"id":":latest"}]}`,
-		"ollama/api/tags":      `{"models":[{"name":"a:latest"},{"name":"b:7b"},{"name":""}]}`,
-		"ollama2/v1/models":    `{"data":[{"id":"a:latest"},{"id":"b:7b"}]}`,
-		"ollama2/api/ps":       `{"models":[{"name":"b:7b","size":3650000000,"size_vram":0,"expires_at":"2126-11-24T06:30:00Z","context_length":4096}]}`,
-		"late/v1/models":       `{"data":[{"id":"a"}]}`, "late/api/ps": `{"models":[{"name":"a","expires_at":"1999-11-24T06:30:00Z"}]}`, "late/api/tags": `{}`, // by its clock
+		"several/v1/models":    `{"data":[{"id":"a:latest"},{"id":"b"},{"id":":latest"}]}`, "several/running": `{"running":[]}`,
+		"ollama/api/tags":   `{"models":[{"name":"a:latest"},{"name":"b:7b"},{"name":""}]}`,
+		"ollama2/v1/models": `{"data":[{"id":"a:latest"},{"id":"b:7b"}]}`,
+		"ollama2/api/ps":    `{"models":[{"name":"b:7b","size":3650000000,"size_vram":0,"expires_at":"2126-11-24T06:30:00Z","context_length":4096}]}`,
+		"late/v1/models":    `{"data":[{"id":"a"}]}`, "late/api/ps": `{"models":[{"name":"a","expires_at":"1999-11-24T06:30:00Z"}]}`, "late/api/tags": `{}`, // by its clock
 		"ollama2/api/tags":     `{"models":[{"name":"a:latest","size":2000000000},{"name":"b:7b","size":3000000000}]}`,
 		"router/v1/models":     `{"data":[{"id":"a","status":{"value":"loaded","args":[]}},{"id":"b","status":{"value":"loading"}},{"id":"c","status":{"value":"unloaded","failed":true}},{"id":"d","status":{"value":"sleeping"},"aliases":["e2","",7]},{"id":"e","status":{"value":"downloading"}}]}`,
 		"router/props":         `{"role":"router","max_instances":2,"default_generation_settings":{"n_ctx":0}}`,
