@@ -84,7 +84,7 @@ const clientClosedRequest = 499
 //	     none at all, or the request has waited in the queue as long as it may
 //	504  the endpoint did not answer in time
 //	499  the client went away
-//	500  Config.Describe panicked
+//	500  Config.Describe or one of Config.Decoders panicked
 //	502  everything else: the endpoint broke off before it answered
 func StatusOf(err error) int {
 	switch {

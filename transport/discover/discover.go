@@ -52,8 +52,8 @@ type Config struct {
 	// reports about itself. It is called at each poll, so that what it learns later
 	// is applied too. Nil: endpoints are used as the source lists them.
 	Fill func(*endpick.Endpoint)
-	// OnChange is called after each list that was applied. Nil: changes are not
-	// reported.
+	// OnChange is called after each list that was applied. Like OnError, it must not call Poll. Nil:
+	// changes are not reported.
 	OnChange func(Change)
 	// OnError is called with an error of Poll when something goes wrong, and not again
 	// until that changes. Nil: errors are not reported.
@@ -164,7 +164,7 @@ func (w *Watcher) ask(ctx context.Context) (list []endpick.Endpoint, err error) 
 	defer cancel()
 	defer func() {
 		if v := recover(); v != nil {
-			list, err = nil, fmt.Errorf("the source panicked: %v", v)
+			list, err = nil, fmt.Errorf("the source, or Config.Fill, panicked: %v", v)
 		}
 	}()
 	list, err = w.config.Source.Endpoints(ctx)

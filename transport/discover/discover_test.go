@@ -137,12 +137,12 @@ func TestSourcesThatFail(t *testing.T) {
 		set(list("a:1", "b:1"))
 		time.Sleep(2 * time.Second)
 		for reported, bad := range map[string]source{
-			"broken":                                  func(context.Context) ([]endpick.Endpoint, error) { return half, broken },
-			"the source panicked: oops":               func(context.Context) ([]endpick.Endpoint, error) { panic("oops") },
-			"context deadline exceeded":               func(ctx context.Context) ([]endpick.Endpoint, error) { <-ctx.Done(); return nil, ctx.Err() },
-			"discover: no endpoints":                  list(),
-			"discover: no endpoints: gone":            gone,
-			`endpick: endpoint "a:1" is listed twice`: list("a:1", "b:1", "a:1"),
+			"broken": func(context.Context) ([]endpick.Endpoint, error) { return half, broken },
+			"the source, or Config.Fill, panicked: oops": func(context.Context) ([]endpick.Endpoint, error) { panic("oops") },
+			"context deadline exceeded":                  func(ctx context.Context) ([]endpick.Endpoint, error) { <-ctx.Done(); return nil, ctx.Err() },
+			"discover: no endpoints":                     list(),
+			"discover: no endpoints: gone":               gone,
+			`endpick: endpoint "a:1" is listed twice`:    list("a:1", "b:1", "a:1"),
 			`endpoint 2 of the list, "": transport: the endpoint's address is neither host:port nor an http, https or h2c URL`: list("a:1", "gopher://x"),
 		} {
 			set(bad)

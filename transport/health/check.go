@@ -163,7 +163,7 @@ func (m *Monitor) ask(ctx context.Context, u string) (connected bool, err error)
 	})
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
 	if err != nil {
-		return true, nil
+		return true, err // of Config.URL
 	}
 	resp, err := m.config.Client.Do(req)
 	if err != nil {

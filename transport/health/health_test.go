@@ -500,7 +500,7 @@ func TestWhatSaysNothingOfAServer(t *testing.T) {
 		"501":           {page: status(501)},
 		"502":           {page: status(502), unhealthy: true},
 		"a client's":    {page: func(*http.Request) (*http.Response, error) { panic("a transport of the host") }},
-		"no URL at all": {page: status(500), url: func(*endpick.Endpoint) string { return "http://[::1" }},
+		"no URL at all": {page: status(500), url: func(*endpick.Endpoint) string { return "http://[::1" }, unhealthy: true},
 	} {
 		m, _ := alone(health.Config{URL: tc.url}, tc.page)
 		m.Check(t.Context())
