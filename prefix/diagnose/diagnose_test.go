@@ -239,6 +239,9 @@ func TestExplain(t *testing.T) {
 		{"another model for another question", []*recording.Request{
 			asked(0, "a", 0, first), asked(2, "a", 0, another, func(r *recording.Request) { r.Model = "n" }),
 		}, nil},
+		{"another model that is asked more at once", []*recording.Request{
+			asked(0, "a", 0, first), asked(2, "a", 0, chat(system, question, second), func(r *recording.Request) { r.Model = "n" }),
+		}, nil},
 		{"another model in a session", []*recording.Request{
 			asked(0, "a", 0, first, func(r *recording.Request) { r.Session = 7 }),
 			asked(2, "a", 0, another, func(r *recording.Request) { r.Model, r.Session = "n", 7 }),
@@ -315,6 +318,7 @@ func TestConfig(t *testing.T) {
 		r := rig.Must(diagnose.Explain(few, diagnose.Config{MinTokens: tokens}))
 		assert.Len(t, r.Findings, want)
 		assert.Zero(t, r.Cost)
+		assert.Equal(t, 192, r.CachedTokens)
 	}
 	// Of 224 tokens, whole blocks of 128 can be found; one that is missing says nothing.
 	for cached, want := range map[int]map[int]int{224: {0: 0, 16: 0, 128: 0}, 192: {0: 1, 15: 1, 128: 0}, 128: {16: 1, 128: 0}, 0: {64: 1, 128: 0}} {
