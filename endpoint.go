@@ -60,7 +60,7 @@ type Endpoint struct {
 	// see [ContextError]. Zero: unknown, and nothing is too long.
 	MaxContext int
 	// Tier: it is a candidate only while all that serve the model in lower tiers are excluded,
-	// avoided, full or too small. The first tier is 1. Zero: 1.
+	// avoided, asleep, full or too small. The first tier is 1. Zero: 1.
 	Tier int
 	// Weight multiplies its scores, or divides those below zero, such as costs: with 2 it is
 	// chosen until it costs twice as much as others. Zero: 1.

@@ -36,6 +36,9 @@ func (e *NoEndpointError) Error() string {
 	if e.Full > 0 {
 		text += fmt.Sprintf(", %d full", e.Full)
 	}
+	if rest := e.Serving - e.Excluded - e.Draining - e.Full; rest > 0 {
+		text += fmt.Sprintf(", %d avoided, asleep or of too short a context", rest)
+	}
 	if len(e.Others) > 0 {
 		text += fmt.Sprintf("; there are %q", e.Others)
 	}

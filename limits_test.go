@@ -53,8 +53,8 @@ func TestMaxInFlight(t *testing.T) {
 		assert.Equal(t, len(open)/2, receipt.Full)
 		open = append(open, lease)
 	}
-	_, err := r.Route(endpick.Request{Model: "m"})
-	assert.EqualError(t, err, `endpick: no endpoint for model "m": 2 of 2 serve it, 0 excluded, 0 draining, 2 full`)
+	_, err := r.Route(endpick.Request{Model: "m", Avoid: []string{"b"}})
+	assert.EqualError(t, err, `endpick: no endpoint for model "m": 2 of 2 serve it, 0 excluded, 0 draining, 1 full, 1 avoided, asleep or of too short a context`)
 	lease, err := r.Route(endpick.Request{Adopted: &endpick.Adopted{Endpoint: "a"}})
 	require.NoError(t, err, "what an endpoint has already counts beyond the limit")
 	assert.Equal(t, 3, r.Endpoints()[0].Candidate.InFlight.Requests)
