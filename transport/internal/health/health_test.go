@@ -143,6 +143,7 @@ func TestFailuresAreRemembered(t *testing.T) {
 	s := c.known[0]
 	assert.InDelta(t, 1.95, s.bad, 1e-9)
 	assert.InDelta(t, 7.5*0.9025, s.good, 1e-9)
+	s.good = 1 // also if most have failed
 	c.at = c.at.Add(outcomesHalve - 1)
 	s.fade(c.at)
 	assert.InDelta(t, 1.95, s.bad, 1e-9)
