@@ -191,13 +191,10 @@ func (t *Transport) over(out *http.Request) (*http.Response, error) {
 	if err != nil || response == nil {
 		return nil, cmp.Or(err, errors.New("transport.Config.Base has returned neither a response nor an error"))
 	}
-	// A host's Base may leave out header and body.
-	if response.Header == nil {
+	if response.Header == nil { // a host's Base may leave out both
 		response.Header = http.Header{}
 	}
-	if response.Body == nil {
-		response.Body = http.NoBody
-	}
+	response.Body = cmp.Or[io.ReadCloser](response.Body, http.NoBody)
 	if response.StatusCode <= http.StatusSwitchingProtocols {
 		asked := out.Header.Get("Upgrade")
 		if _, open := response.Body.(io.Writer); !open || asked == "" || !strings.EqualFold(asked, response.Header.Get("Upgrade")) {

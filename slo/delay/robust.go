@@ -1,6 +1,9 @@
 package delay
 
-import "math"
+import (
+	"cmp"
+	"math"
+)
 
 // mean is a mean that forgets: it counts the newest labels, up to its memory.
 type mean struct{ sum, weight float64 }
@@ -107,9 +110,7 @@ const (
 )
 
 func (b *bound) add(ratio float64) {
-	if b.log == 0 {
-		b.log = firstLog
-	}
+	b.log = cmp.Or(b.log, firstLog)
 	if ratio > math.Exp(b.log) {
 		b.log += 0.9 * boundStep
 	} else {
@@ -122,9 +123,4 @@ func (b *bound) add(ratio float64) {
 // ten values of a normal distribution are below 1.28 standard deviations.
 func (b *bound) deviation() float64 { return max(b.log, boundStep) / 1.28 }
 
-func (b *bound) ratio() float64 {
-	if b.log == 0 {
-		return math.Exp(firstLog)
-	}
-	return math.Exp(b.log)
-}
+func (b *bound) ratio() float64 { return math.Exp(cmp.Or(b.log, firstLog)) }

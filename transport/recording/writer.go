@@ -2,6 +2,7 @@ package recording
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"io"
 	"sync"
@@ -30,9 +31,6 @@ func NewWriter(w io.Writer) (write func(Request), end func() error) {
 		mu.Lock()
 		defer mu.Unlock()
 		// Even after a request that could not be written: earlier ones could.
-		if err := buffer.Flush(); failed == nil {
-			failed = err
-		}
-		return failed
+		return cmp.Or(failed, buffer.Flush())
 	}
 }
