@@ -156,7 +156,7 @@ func (l *predictor) predict(m *servedModel, req *endpick.Request, candidates []e
 	var v *variant
 	for i := range candidates {
 		c := &candidates[i]
-		if name := c.Endpoint.Variant; i == 0 || v == nil || v.name != name {
+		if name := c.Endpoint.Variant; v == nil || v.name != name {
 			if v = findVariant(known, name); v == nil {
 				continue
 			}
