@@ -154,8 +154,8 @@ func TestAMemberIsJoinedToTheEventBefore(t *testing.T) {
 }
 
 func TestEventTooLong(t *testing.T) {
-	long := "data: " + strings.Repeat("x", maxEvent+maxEvent/2)
 	for _, end := range []string{"\n", "\r\n", "\r"} {
+		long := "data: " + strings.Repeat("x", 2*maxEvent-len("data: begins"+end+"data: ")) // ends where a piece does that is passed on
 		stream := "data: first" + end + end + "data: begins" + end + long + end + "data: more" + end + end + "data: drop" + end + end + "data: last" + end + end
 		var inspected []string
 		f := eventFilter{inspect: func(b []byte) edit {
