@@ -111,7 +111,7 @@ func (r *Receipt) write(d *decision, p *pipeline, chosen int, err error) {
 	}
 	r.Chosen = slices.IndexFunc(r.Verdicts, func(v Verdict) bool { return v.Candidate.Ref == ref })
 	if d.req.Adopted == nil && len(d.candidates) > 1 && r.Verdicts[1].RemovedBy == "" {
-		r.RunnerUp = max(1-r.Chosen, 0)
+		r.RunnerUp = max(1-r.Chosen, 0) // the best but for the chosen one
 	}
 }
 

@@ -380,17 +380,21 @@ func TestWhoIsFull(t *testing.T) {
 	}
 }
 
-// What one client has asked too much of a server is nothing to others, who have keys of their own there.
+// What one client has asked too much of a server is nothing to others, who have keys of their own there. Where a
+// server does not say for how long, it is full.
 func TestALimitOfOneClient(t *testing.T) {
-	limited := startEngine(t, func(w http.ResponseWriter, r *http.Request, body []byte) bool {
-		w.Header().Set("Retry-After", "30")
-		return r.Header.Get("Authorization") == "x" && status(429)(w, r, body)
-	})
-	w := newWorld(t, transport.Config{}, limited.URL, startEngine(t, nil).URL)
-	for _, key := range []string{"x", "y", "x", "", "x"} {
-		w.ok(t, post(t, chatPath, chatStream, "Authorization", key))
+	for said, want := range map[string]int{"30": 1 + 2, "": 1} {
+		limited := startEngine(t, func(w http.ResponseWriter, r *http.Request, body []byte) bool {
+			w.Header().Set("Retry-After", said)
+			return r.Header.Get("Authorization") == "x" && status(429)(w, r, body)
+		})
+		clock := func() time.Time { return time.Unix(1000, 0) }
+		w := newWorldOf(t, transport.Config{}, endpick.Config{Clock: clock}, limited.URL, startEngine(t, nil).URL)
+		for _, key := range []string{"x", "y", "x", "", "x"} {
+			w.ok(t, post(t, chatPath, chatStream, "Authorization", key))
+		}
+		assert.EqualValues(t, want, limited.requests.Load(), said)
 	}
-	assert.EqualValues(t, 1+2, limited.requests.Load())
 }
 
 // Where all are full, a client is told so in the way that makes it ask again, also if engines say it in

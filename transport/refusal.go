@@ -142,11 +142,11 @@ func saysFull(text []byte, codes bool) bool {
 // full makes health avoid the endpoint for as long as it asks for, and tells the client when to try
 // again if the endpoint has not.
 func (a *Attempt) full(header http.Header) {
-	key := uint64(0)
-	if a.http == http.StatusTooManyRequests {
+	wait, key := retryAfterOf(header), uint64(0)
+	if a.http == http.StatusTooManyRequests && wait > 0 { // engines that are full for all, such as TGI, don't say for how long
 		key = a.call.key()
 	}
-	a.health.Full(retryAfterOf(header), key)
+	a.health.Full(wait, key)
 	if header != nil && header.Get("Retry-After") == "" {
 		header.Set("Retry-After", "1")
 	}
